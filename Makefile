@@ -1,0 +1,39 @@
+# Every verb sets up its own virtual environment: a machine needs Python 3.11 or newer, pip, make and git.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.PHONY: help setup test test-slow check format wheel clean
+
+help:  ## list the verbs
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+setup: $(READY)  ## the environment alone
+
+test: $(READY)  ## the tests
+	$(BIN)/python -m pytest
+
+test-slow: $(READY)  ## the exhaustive ones too
+	$(BIN)/python -m pytest -m 'not gpu'
+
+check: $(READY)  ## all that CI does: format, lint, types, every test
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+	$(BIN)/python -m pytest -m 'not gpu'
+
+format: $(READY)  ## rewrite the sources in the house format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+wheel: $(READY)  ## build dist/*.whl
+	$(BIN)/python -m build --wheel --no-isolation
+
+clean:  ## remove what was built, the environment included
+	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis
