@@ -11,6 +11,8 @@ ElvisError
 │   ├── IndexBusy      another process is writing to it
 │   ├── IndexDamaged   a checksum failed or a file is gone; says what is still good
 │   └── DiskFull       the disk (or a quota) stopped a write; what was committed is safe
+├── DataSetError       a benchmark's folder is incomplete or malformed; names the file and line
+├── CacheError         kept descriptors or scores are damaged or belong to something else
 └── NothingFound       a search whose answer is honestly empty
 
 Wrong arguments are `ValueError` and `TypeError`, with what was expected and what was given.
@@ -94,3 +96,15 @@ class NothingFound(ElvisError):
     """A search whose answer is empty."""
 
     exit_code = 10
+
+
+class DataSetError(ElvisError):
+    """A benchmark's folder is incomplete or malformed."""
+
+    exit_code = 11
+
+
+class CacheError(ElvisError):
+    """Descriptors or scores kept from an earlier run are damaged or belong to something else."""
+
+    exit_code = 12
