@@ -153,9 +153,7 @@ class Descriptors:
         return replace(
             self,
             **{
-                name: value[:, :count]
-                for name, value in self._tensors()
-                if name == "vectors" or name in PER_DESCRIPTOR
+                name: value[:, :count] for name, value in self._tensors() if name == "vectors" or name in PER_DESCRIPTOR
             },
         )
 
@@ -188,9 +186,7 @@ class Descriptors:
                 return value
             return torch.cat([value, value.new_zeros(value.shape[0], missing, *value.shape[2:])], dim=1)
 
-        return Descriptors(
-            **{name: torch.cat([padded(name, getattr(part, name)) for part in parts]) for name in names}
-        )
+        return Descriptors(**{name: torch.cat([padded(name, getattr(part, name)) for part in parts]) for name in names})
 
 
 def _expect_tensor(name: str, value: object) -> None:

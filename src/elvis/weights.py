@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import pickle
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -53,16 +54,16 @@ def read_published(path: str | Path) -> dict[str, Tensor]:
     path = Path(path)
     if not path.is_file():
         raise WeightsError(f"{path}: no such file")
-    content = _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path)
+    content: Mapping[str, object] = _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path)
     state = content.get("state", content)
     if not isinstance(state, dict) or not state:
         raise WeightsError(f"{path} holds no state dict: expected tensors by name, or such a dict under 'state'")
-    if bad := [str(name) for name, value in state.items() if not isinstance(value, Tensor)]:
-        raise WeightsError(f"{path} holds no state dict: {', '.join(bad[:3])} is no tensor")
-    return {
-        str(name).removeprefix("module."): value.float() if value.is_floating_point() else value
-        for name, value in state.items()
-    }
+    tensors: dict[str, Tensor] = {}
+    for name, value in state.items():
+        if not isinstance(value, Tensor):
+            raise WeightsError(f"{path} holds no state dict: {name} is no tensor")
+        tensors[str(name).removeprefix("module.")] = value.float() if value.is_floating_point() else value
+    return tensors
 
 
 def _read_safetensors(path: Path) -> dict[str, Tensor]:
