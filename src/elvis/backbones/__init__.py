@@ -1,0 +1,15 @@
+"""Backbones: a picture batch in, patch grid and global vector out."""
+
+from elvis.backbones.network import PRECISIONS, Backbone, Tokens, load_backbone, resolve_precision
+from elvis.backbones.records import BACKBONES, FAMILIES, BackboneRecord
+
+__all__ = [
+    "BACKBONES",
+    "FAMILIES",
+    "PRECISIONS",
+    "Backbone",
+    "BackboneRecord",
+    "Tokens",
+    "load_backbone",
+    "resolve_precision",
+]
