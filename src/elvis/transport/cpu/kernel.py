@@ -1,0 +1,304 @@
+"""The fused kernel: from descriptors to the strongest match of each, a pair of pictures at a time, all in the cache.
+
+With K = exp(S/λ), a = exp(u/λ), b = exp(v/λ), w = exp(ω/λ) and scalings r, ρ of the rows and c, γ of the columns, the
+plan is r_i K_ij c_j and a round of Sinkhorn (`transport/scaling.py`) is
+
+    r_i = 1 / (Σ_j K_ij c_j + a_i γ)          ρ = N / (Σ_j b_j c_j + w γ)
+    c_j = 1 / (Σ_i K_ij r_i + b_j ρ)          γ = M / (Σ_i a_i r_i + w ρ)
+
+starting from c = 1, γ = 1. Rows i are the query's descriptors, columns j the gallery's. K lies in memory column by
+column, so that one pass over it makes a whole round: for a few columns at a time, Σ_i K_ij r_i gives c_j, and at once, the
+columns being in the nearest cache, K_ij c_j is added to the sums Σ_j K_ij c_j that the next round's r needs. The first
+such sums come free while K is made, and in the last round both sums become maxima:
+
+    max_j P_ij = r_i · max_j (K_ij c_j)       max_i P_ij = c_j · max_i (K_ij r_i)
+
+ω is unbounded. Where it is positive, e^(ω/λ) moves from w into ρ: with g = e^(−max(ω,0)/λ) and w = e^(min(ω,0)/λ) the same
+equations hold for the ρ that is e^(ω/λ) times the other, if b is replaced by g·b. ρ, γ, g and w are in double precision,
+which holds what they reach while mass piles up in the corner.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from llvmlite import ir
+
+from elvis.transport.cpu.emit import ADDRESS, DOUBLE, FLOAT, INT16, INT32, INT64, Array, Code, Value, vector
+from elvis.transport.cpu.form import MARGIN, Form
+from elvis.transport.cpu.mathematics import Matrix, power_of_two
+from elvis.transport.cpu.read import UNIT, define_pack, define_read
+
+LARGEST = 1e300
+"""Bound of the dust-bins' scalings, so that a bin without any mass nearby stays finite: 0·LARGEST is 0."""
+
+
+class Match(ctypes.Structure):
+    """What `match` works on: B pairs of a packed query (the same for all, or one each) and a gallery picture."""
+
+    _fields_ = (
+        ("query_step", ctypes.c_int64),  # 0: one query for all; 1: one each
+        ("query_places", ctypes.c_int64),  # M
+        ("query_room", ctypes.c_int64),  # M rounded up to panels
+        ("query_count", ctypes.c_void_p),  # (B,) and so on: see `read.Packing`
+        ("query_place", ctypes.c_void_p),
+        ("query_scaled", ctypes.c_void_p),
+        ("query_live", ctypes.c_void_p),
+        ("query_panels", ctypes.c_void_p),
+        ("gallery_places", ctypes.c_int64),  # N
+        ("gallery_vectors", ctypes.c_void_p),  # (B, N, D)
+        ("gallery_mask", ctypes.c_void_p),  # (B, N)
+        ("gallery_gain", ctypes.c_void_p),  # (B, N)
+        ("channels", ctypes.c_int64),  # D
+        ("rounds", ctypes.c_int64),
+        ("steepness", ctypes.c_double),  # see `form.Scales`
+        ("shift", ctypes.c_double),
+        ("half", ctypes.c_double),
+        ("corner", ctypes.c_double),  # w
+        ("dust", ctypes.c_double),  # g
+        ("query_strengths", ctypes.c_void_p),  # (B, M), zeros
+        ("gallery_strengths", ctypes.c_void_p),  # (B, N), zeros
+    )
+
+
+class Workspace(ctypes.Structure):
+    """What a thread needs for one pair."""
+
+    _fields_ = (
+        ("word", ctypes.c_void_p),
+        ("scaled", ctypes.c_void_p),
+        ("place", ctypes.c_void_p),
+        ("sums", ctypes.c_void_p),
+        ("rows", ctypes.c_void_p),
+        ("matrix", ctypes.c_void_p),
+    )
+
+
+def packing_module(form: Form, source: str) -> Any:
+    """A module with `pack(job)`."""
+    module = ir.Module("pack")
+    define_read(module, form, source)
+    define_pack(module, form)
+    return module
+
+
+def matching_module(form: Form, source: str) -> Any:
+    """A module with `match(job, workspace, first, last)`, which works on the pairs from first to before last."""
+    module = ir.Module("match")
+    define_read(module, form, source)
+    code = Code(module, "match", job=ADDRESS, workspace=ADDRESS, first=INT64, last=INT64)
+    job, work = code.fields(code["job"], Match), code.fields(code["workspace"], Workspace)
+    for pair in code.range(code["last"], start=code["first"]):
+        query = pair * job["query_step"]
+        m = Array(code, job["query_count"], INT64)[query]
+        n = _read_gallery(code, job, work, pair, form, source)
+        with code.when((m * n).compare(">", 0)):
+            _Pair(code, job, work, form, pair, query, m, n).solve()
+    code.end()
+    return module
+
+
+def _read_gallery(
+    code: Code, job: dict[str, Value], work: dict[str, Value], pair: Value, form: Form, source: str
+) -> Value:
+    from elvis.transport.cpu.read import SOURCES
+
+    places, channels = job["gallery_places"], job["channels"]
+    start = pair * places
+    return code.call(
+        "read",
+        INT64,
+        Array(code, job["gallery_vectors"], SOURCES[source]).at(start * channels),
+        Array(code, job["gallery_mask"], ir.IntType(8)).at(start),
+        Array(code, job["gallery_gain"], FLOAT).at(start),
+        places,
+        channels,
+        job["steepness"].rounded_to(FLOAT),
+        (job["half"] * -1).rounded_to(FLOAT),
+        code.number(INT64, form.machine.tile),
+        work["word"],
+        work["scaled"],
+        work["place"],
+    )
+
+
+class _Pair:
+    """One pair being solved: `solve` in the order in which it happens."""
+
+    def __init__(
+        self,
+        code: Code,
+        job: dict[str, Value],
+        work: dict[str, Value],
+        form: Form,
+        pair: Value,
+        query: Value,
+        m: Value,
+        n: Value,
+    ) -> None:
+        self.code, self.job, self.form, self.m, self.n = code, job, form, m, n
+        self.lanes, self.tile = form.machine.lanes, form.machine.tile
+        self.whole, self.real = vector(INT32, self.lanes), vector(FLOAT, self.lanes)
+        self.filled_rows = (m + form.panel - 1) // form.panel * form.panel
+        self.filled_columns = (n + self.tile - 1) // self.tile * self.tile
+        self.depth = (job["channels"] + 1) // 2 if form.pairs else job["channels"]
+        room = job["query_room"] * query
+        self.a = Array(code, Array(code, job["query_scaled"], FLOAT).at(room), FLOAT, aligned=True)
+        self.live = Array(code, Array(code, job["query_live"], FLOAT).at(room), FLOAT, aligned=True)
+        self.query_place = Array(code, Array(code, job["query_place"], INT32).at(room), INT32)
+        element = INT32 if form.pairs else FLOAT
+        panels = Array(code, job["query_panels"], element).at(room * self.depth)
+        self.panels = Array(code, panels, element, aligned=True)
+        self.word = Array(code, work["word"], element)
+        self.b = Array(code, work["scaled"], FLOAT)
+        self.gallery_place = Array(code, work["place"], INT32)
+        self.sums = Array(code, work["sums"], FLOAT, aligned=True)
+        self.rows = Array(code, work["rows"], FLOAT, aligned=True)
+        self.matrix = Matrix(code, work["matrix"], form)
+        self.stride = self.filled_rows if form.exact else self.filled_rows // 2
+        strengths = Array(code, job["query_strengths"], FLOAT).at(pair * job["query_places"])
+        self.query_strengths = Array(code, strengths, FLOAT)
+        strengths = Array(code, job["gallery_strengths"], FLOAT).at(pair * job["gallery_places"])
+        self.gallery_strengths = Array(code, strengths, FLOAT)
+        self.gamma = code.variable(code.number(DOUBLE, 1))
+        self.dusty = code.variable(code.number(FLOAT, 0))  # Σ b_j c_j
+
+    def solve(self) -> None:
+        code = self.code
+        start = power_of_two(code, self.job["half"].rounded_to(FLOAT), self.form.degree)  # c = 1, as scaled
+        self._clear_sums()
+        self._make_matrix(start)
+        for j in code.range(self.n):
+            self.dusty.value = self.dusty.value + self.b[j] * start
+        for _ in code.range(self.job["rounds"] - 1):
+            self._round(last=False)
+        self._round(last=True)
+        for i in code.range(self.m):
+            self.query_strengths[self.query_place[i].rounded_to(INT64)] = self.rows[i] * self.sums[i]
+
+    def _clear_sums(self) -> None:
+        for i in self.code.range(self.filled_rows, step=self.lanes):
+            self.sums[i] = self.code.number(self.real, 0)
+
+    def _make_matrix(self, start: Value) -> None:
+        """K_ij = exp(S_ij/λ), and Σ_j K_ij c_j with the first c: 1 for a real column, 0 for one that fills the tile."""
+        code, lanes = self.code, self.lanes
+        steepness = self.job["steepness"] / (UNIT * UNIT if self.form.pairs else 1.0)
+        steepness = code.spread(steepness.rounded_to(FLOAT), lanes)
+        shift = code.spread((self.job["shift"] * -1).rounded_to(FLOAT), lanes)
+        reach = code.spread((self.job["steepness"] * MARGIN).rounded_to(FLOAT), lanes)
+        highest, lowest = reach + shift, shift - reach
+        for column in code.range(self.filled_columns, step=self.tile):
+            weights = []
+            for t in range(self.tile):
+                is_real = (column + t).compare("<", self.n)
+                weights.append(code.spread(code.choose(is_real, start, code.number(FLOAT, 0)), lanes))
+            for row in code.range(self.filled_rows, step=self.form.panel):
+                products = self._products(column, row)
+                sums = [self.sums.lanes(row, lanes), self.sums.lanes(row + lanes, lanes)]
+                for t, weight in enumerate(weights):
+                    entries = []
+                    for side in (0, 1):
+                        exponent = code.fused(products[t][side], steepness, shift)
+                        exponent = code.largest(code.smallest(exponent, highest), lowest)
+                        entries.append(power_of_two(code, exponent, self.form.degree))
+                        sums[side] = code.fused(entries[side], weight, sums[side])
+                    self.matrix.write(self._entry(column + t, row), *entries)
+                self.sums[row], self.sums[row + lanes] = sums
+
+    def _products(self, column: Value, row: Value) -> list[tuple[Value, Value]]:
+        """The inner products of a tile's gallery descriptors with the two vectors of a panel's queries."""
+        code, lanes = self.code, self.lanes
+        zero = code.number(self.whole if self.form.pairs else self.real, 0)
+        sums = [(code.variable(zero), code.variable(zero)) for _ in range(self.tile)]
+        for k in code.range(self.depth):
+            at = row * self.depth + k * self.form.panel
+            queries = self.panels.lanes(at, lanes), self.panels.lanes(at + lanes, lanes)
+            for t in range(self.tile):
+                channel = code.spread(self.word[(column + t) * self.depth + k], lanes)
+                for sum_, query in zip(sums[t], queries, strict=True):
+                    sum_.value = self._multiply_add(channel, query, sum_.value)
+        return [(self._as_real(left.value), self._as_real(right.value)) for left, right in sums]
+
+    def _multiply_add(self, left: Value, right: Value, total: Value) -> Value:
+        if not self.form.pairs:
+            return self.code.fused(left, right, total)
+        halves = vector(INT16, 2 * self.lanes)
+        name = self.form.machine.pair_product or ""
+        return total + self.code.call(name, self.whole, left.bits_as(halves), right.bits_as(halves))
+
+    def _as_real(self, total: Value) -> Value:
+        return total.as_float(self.real) if self.form.pairs else total
+
+    def _entry(self, column: Value, row: Value) -> Value:
+        """Where a panel of a column of K lies."""
+        return column * self.stride + (row if self.form.exact else row // 2)
+
+    def _round(self, *, last: bool) -> None:
+        """One pass over K; in the last round `sums` becomes max_j K_ij c_j."""
+        code, job = self.code, self.job
+        sides = job["dust"] * self.dusty.value.rounded_to(DOUBLE) + job["corner"] * self.gamma.value
+        rho = code.smallest(self.n.as_float(DOUBLE) / sides, LARGEST)
+        spent = self._fit_rows()
+        dust = (job["dust"] * rho).rounded_to(FLOAT)
+        self.dusty.value = code.number(FLOAT, 0)
+        for column in code.range(self.filled_columns, step=self.tile):
+            scalings = self._fit_columns(column, dust, last=last)
+            self._spread_columns(column, scalings, last=last)
+        sides = spent.rounded_to(DOUBLE) + job["corner"] * rho
+        self.gamma.value = code.smallest(self.m.as_float(DOUBLE) / sides, LARGEST)
+
+    def _fit_rows(self) -> Value:
+        """r_i from the sums, which become 0; returns Σ a_i r_i."""
+        code = self.code
+        gamma = code.spread(self.gamma.value.rounded_to(FLOAT), self.lanes)
+        spent = code.variable(code.number(self.real, 0))
+        for i in code.range(self.filled_rows, step=self.lanes):
+            a = self.a.lanes(i, self.lanes)
+            r = self.live.lanes(i, self.lanes) / code.fused(a, gamma, self.sums.lanes(i, self.lanes))
+            spent.value = code.fused(a, r, spent.value)
+            self.rows[i] = r
+            self.sums[i] = code.number(self.real, 0)
+        return code.total(spent.value)
+
+    def _fit_columns(self, column: Value, dust: Value, *, last: bool) -> list[Value]:
+        """c_j of a tile; in the last round also the strengths of its columns."""
+        code, zero = self.code, self.code.number(self.real, 0)
+        totals = [code.variable(zero) for _ in range(self.tile)]
+        peaks = [code.variable(zero) for _ in range(self.tile if last else 0)]
+        for row in code.range(self.filled_rows, step=self.form.panel):
+            r = self.rows.lanes(row, self.lanes), self.rows.lanes(row + self.lanes, self.lanes)
+            for t in range(self.tile):
+                left, right = self.matrix.read(self._entry(column + t, row))
+                if last:
+                    left, right = left * r[0], right * r[1]
+                    totals[t].value = totals[t].value + (left + right)
+                    peaks[t].value = code.largest(peaks[t].value, code.largest(left, right))
+                else:
+                    totals[t].value = code.fused(right, r[1], code.fused(left, r[0], totals[t].value))
+        scalings: list[Value] = []
+        for t in range(self.tile):
+            b, is_real = self.b[column + t], (column + t).compare("<", self.n)
+            c = code.choose(is_real, 1 / (code.total(totals[t].value) + b * dust), code.number(FLOAT, 0))
+            self.dusty.value = self.dusty.value + b * c
+            scalings.append(c)
+            if last:
+                with code.when(is_real):
+                    at = self.gallery_place[column + t].rounded_to(INT64)
+                    self.gallery_strengths[at] = c * code.peak(peaks[t].value)
+        return scalings
+
+    def _spread_columns(self, column: Value, scalings: list[Value], *, last: bool) -> None:
+        """Add K_ij c_j of a tile to the sums over columns, or keep their maximum."""
+        code, lanes = self.code, self.lanes
+        factors = [code.spread(c, lanes) for c in scalings]
+        for row in code.range(self.filled_rows, step=self.form.panel):
+            sums = self.sums.lanes(row, lanes), self.sums.lanes(row + lanes, lanes)
+            for t, factor in enumerate(factors):
+                entries = self.matrix.read(self._entry(column + t, row))
+                if last:
+                    sums = tuple(code.largest(s, k * factor) for s, k in zip(sums, entries, strict=True))
+                else:
+                    sums = tuple(code.fused(k, factor, s) for s, k in zip(sums, entries, strict=True))
+            self.sums[row], self.sums[row + lanes] = sums

@@ -1,0 +1,160 @@
+"""Descriptors of one picture as the kernel wants them: real ones only, in a row, in the product's type.
+
+    word[r, k]  channel k of the r-th real descriptor, as float32, or channels 2k and 2k + 1 as 16-bit integers
+    scaled[r]   2^(steepness·gain + offset), the scaled e^(gain/λ); 0 beyond the last real one
+    place[r]    where the descriptor stood before padding was taken out
+
+A query is also turned, once for all gallery pictures that it meets: panel by panel, word[k] of a panel's descriptors
+side by side, so that a vector holds the same channel of several descriptors.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from llvmlite import ir
+
+from elvis.transport.cpu.emit import ADDRESS, FLOAT, INT8, INT16, INT32, INT64, Array, Code, Value
+from elvis.transport.cpu.form import Form
+from elvis.transport.cpu.mathematics import power_of_two
+
+UNIT = 32767.0
+"""A 16-bit integer for one. No sum of products overflows 32 bits: of unit vectors it is at most 32767², by
+Cauchy–Schwarz."""
+ROUNDER = 1.5 * 2.0**23
+"""Adding this to a float32 below 2^22 rounds it to an integer, which then stands in its lowest bits."""
+SOURCES = {"float32": FLOAT, "float16": INT16, "bfloat16": INT16, "int8": INT8}
+"""Types of stored descriptors, and what LLVM reads for them (half precision as plain bits: any machine can)."""
+
+
+class Packing(ctypes.Structure):
+    """What `pack` works on: a picture of N places and D channels, and the arrays described above."""
+
+    _fields_ = (
+        ("vectors", ctypes.c_void_p),  # (N, D) in the source's type
+        ("mask", ctypes.c_void_p),  # (N,) bytes
+        ("gain", ctypes.c_void_p),  # (N,) float32
+        ("places", ctypes.c_int64),
+        ("channels", ctypes.c_int64),
+        ("steepness", ctypes.c_double),
+        ("offset", ctypes.c_double),
+        ("word", ctypes.c_void_p),
+        ("panels", ctypes.c_void_p),
+        ("scaled", ctypes.c_void_p),
+        ("live", ctypes.c_void_p),  # 1 for a real descriptor, 0 beyond
+        ("place", ctypes.c_void_p),
+        ("count", ctypes.c_void_p),  # one 64-bit integer: how many are real
+    )
+
+
+def define_read(module: Any, form: Form, source: str) -> None:
+    """Write `read`, which fills word, scaled and place and returns how many descriptors are real."""
+    code = Code(
+        module,
+        "read",
+        INT64,
+        vectors=ADDRESS,
+        mask=ADDRESS,
+        gain=ADDRESS,
+        places=INT64,
+        channels=INT64,
+        steepness=FLOAT,
+        offset=FLOAT,
+        group=INT64,
+        word=ADDRESS,
+        scaled=ADDRESS,
+        place=ADDRESS,
+    )
+    code.function.linkage = "internal"
+    mask, place = Array(code, code["mask"], INT8), Array(code, code["place"], INT32)
+    gain, scaled = Array(code, code["gain"], FLOAT), Array(code, code["scaled"], FLOAT)
+    vectors = Array(code, code["vectors"], SOURCES[source])
+    channels = code["channels"]
+
+    found = code.variable(code.number(INT64, 0))
+    for i in code.range(code["places"]):
+        place[found.value] = i.rounded_to(INT32)
+        found.value = found.value + mask[i].rounded_to(INT64)
+    count = found.value
+
+    # A row of 16-bit integers is a whole number of words: an odd channel is followed by a zero.
+    width = (channels + 1) // 2 * 2 if form.pairs else channels
+    word = Array(code, code["word"], INT16 if form.pairs else FLOAT)
+    for row in code.range(count):
+        here = place[row].rounded_to(INT64)
+        scaled[row] = power_of_two(code, gain[here] * code["steepness"] + code["offset"], form.degree)
+        from_, to = here * channels, row * width
+        length = _length(code, vectors, from_, channels) if source == "int8" else None
+        if form.pairs:
+            word[to + width - 1] = code.number(INT16, 0)
+        for k in code.range(channels):
+            word[to + k] = _stored(code, _number(code, vectors[from_ + k], source, length), form)
+
+    # The last group is filled up with descriptors of zeros.
+    group = code["group"]
+    filled = (count + group - 1) // group * group
+    for row in code.range(filled, start=count):
+        scaled[row] = code.number(FLOAT, 0)
+        for k in code.range(width):
+            word[row * width + k] = code.number(word.element, 0)
+    code.end(count)
+
+
+def define_pack(module: Any, form: Form) -> None:
+    """Write `pack(job)` for a query: what `read` does, then panel by panel."""
+    code = Code(module, "pack", job=ADDRESS)
+    job = code.fields(code["job"], Packing)
+    names = ("vectors", "mask", "gain", "places", "channels")
+    scales = (job[name].rounded_to(FLOAT) for name in ("steepness", "offset"))
+    panel = code.number(INT64, form.panel)
+    count = code.call(
+        "read", INT64, *(job[name] for name in names), *scales, panel, job["word"], job["scaled"], job["place"]
+    )
+    Array(code, job["count"], INT64)[0] = count
+    filled = (count + form.panel - 1) // form.panel * form.panel
+    live = Array(code, job["live"], FLOAT)
+    for i in code.range(filled):
+        live[i] = code.choose(i.compare("<", count), code.number(FLOAT, 1), code.number(FLOAT, 0))
+    depth = (job["channels"] + 1) // 2 if form.pairs else job["channels"]
+    word, panels = Array(code, job["word"], INT32), Array(code, job["panels"], INT32)
+    for first in code.range(filled, step=form.panel):
+        for k in code.range(depth):
+            for lane in code.range(panel):
+                panels[first * depth + k * form.panel + lane] = word[(first + lane) * depth + k]
+    code.end()
+
+
+def _number(code: Code, stored: Value, source: str, length: Value | None) -> Value:
+    """A stored channel as float32."""
+    if source == "float32":
+        return stored
+    if source == "int8":
+        # int8 says only where a descriptor points: whatever its scale was, it is divided by its own length.
+        assert length is not None
+        return stored.as_float() * length
+    wide = stored.rounded_to(INT32)
+    if source == "bfloat16":
+        return (wide << 16).bits_as(FLOAT)
+    # float16: exponent and mantissa move into place; the product sets the exponent's bias, also of the smallest.
+    size = ((wide & 0x7FFF) << 13).bits_as(FLOAT) * 2.0**112
+    return (size.bits_as(INT32) | ((wide & 0x8000) << 16)).bits_as(FLOAT)
+
+
+def _length(code: Code, vectors: Array, first: Value, channels: Value) -> Value:
+    """One over the length of an int8 descriptor; 0 for a descriptor of zeros."""
+    squares = code.variable(code.number(INT32, 0))
+    for k in code.range(channels):
+        channel = vectors[first + k].signed_to(INT32)
+        squares.value = squares.value + channel * channel
+    square = squares.value.as_float()
+    inverse = 1 / code.root(code.largest(square, 1.0))
+    return code.choose(square.compare(">", 0), inverse, code.number(FLOAT, 0))
+
+
+def _stored(code: Code, number: Value, form: Form) -> Value:
+    """A channel as the product takes it."""
+    if not form.pairs:
+        return number
+    scaled = code.largest(code.smallest(number, 1.0), -1.0) * UNIT
+    return (scaled + ROUNDER).bits_as(INT32).rounded_to(INT16)
