@@ -138,9 +138,7 @@ def ilias_ap(relevant: ArrayLike, scores: ArrayLike, positives: int, cutoff: int
     if not np.isfinite(score).all() or (np.diff(score) > 0).any():
         raise ValueError("scores: expected finite numbers that never rise")
     if positives < int(hit.sum()):
-        raise ValueError(
-            f"positives: expected at least the {int(hit.sum())} that were found, got {positives}"
-        )
+        raise ValueError(f"positives: expected at least the {int(hit.sum())} that were found, got {positives}")
     _check_cutoff(cutoff)
     hit, score = hit[:cutoff], score[:cutoff]
     if not hit.any():

@@ -85,9 +85,7 @@ def read_folder(folder: Path) -> Benchmark:
     named = {row.path: folder / row.path for row in (*queries, *gallery)}
     missing = frozenset(name for name, path in named.items() if not os.path.isfile(path))
     if len(missing) == len(named):
-        raise DataSetError(
-            f"{where} names {len(named):,} pictures and none is there, as {min(missing)!r}: unpack them"
-        )
+        raise DataSetError(f"{where} names {len(named):,} pictures and none is there, as {min(missing)!r}: unpack them")
     return Benchmark(
         name=folder.resolve().name,
         queries=tuple(Picture(row.path, named[row.path]) for row in queries),
@@ -113,9 +111,7 @@ def read_rows(file: Path) -> list[Row]:
     try:
         header = list(reader.fieldnames or ())
         if absent := [name for name in COLUMNS if name not in header]:
-            raise DataSetError(
-                f"{file}: expected the columns {', '.join(COLUMNS)}, found no {' and no '.join(absent)}"
-            )
+            raise DataSetError(f"{file}: expected the columns {', '.join(COLUMNS)}, found no {' and no '.join(absent)}")
         if len(set(header)) != len(header):
             raise DataSetError(f"{file}: a column stands twice in {', '.join(header)}")
         rows = [_row(file, reader.line_num, fields) for fields in reader]
@@ -136,9 +132,7 @@ def _row(file: Path, line: int, fields: dict[str | None, str | list[str] | None]
         return DataSetError(f"{file}, line {line}: {why}")
 
     if None in fields or None in fields.values():
-        raise refuse(
-            "expected as many fields as the header has, found " + ("more" if None in fields else "fewer")
-        )
+        raise refuse("expected as many fields as the header has, found " + ("more" if None in fields else "fewer"))
     path = str(fields["path"])
     role, label, junk = (str(fields[name]).strip() for name in COLUMNS[1:])
     if why := _unsafe(path):

@@ -107,9 +107,7 @@ class Benchmark:
         for judgement in self.judgements:
             for what, rows in (("positives", judgement.positives), ("ignored", judgement.ignored)):
                 if len(rows) != len(self.queries):
-                    raise ValueError(
-                        f"{what}: expected one row a query ({len(self.queries)}), got {len(rows)}"
-                    )
+                    raise ValueError(f"{what}: expected one row a query ({len(self.queries)}), got {len(rows)}")
                 if any(len(row) and not 0 <= row.min() <= row.max() < len(self.gallery) for row in rows):
                     raise ValueError(f"{what}: expected places in a gallery of {len(self.gallery)}")
 
