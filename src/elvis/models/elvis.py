@@ -132,6 +132,12 @@ class Elvis(
         return self.config.temperature if self.log_temperature is None else self.log_temperature.exp()
 
     @property
+    def summary(self) -> str:
+        """One line for people."""
+        config = self.config
+        return f"D' = {config.input_dim}, D = {config.dim}, λ = {config.temperature:g}, {config.rounds} rounds"
+
+    @property
     def fingerprint(self) -> str:
         """SHA-256 of settings and weights; provenance does not count."""
         settings = {k: v for k, v in asdict(self.config).items() if k not in ("extraction", "card")}

@@ -86,3 +86,7 @@ def published_padded_score(head: Elvis, query: Descriptors, gallery: Descriptors
     rows = head.vote(plan.row_max).masked_fill(~query.mask, 0)
     columns = head.vote(plan.column_max).masked_fill(~gallery.mask, 0)
     return rows.sum(dim=1) + columns.sum(dim=1)
+
+
+CONVERTERS = {"elvis": convert_elvis}
+"""Method → what turns its published checkpoint into ours."""

@@ -135,8 +135,8 @@ def _solve(
     gallery_mask: Tensor,
 ) -> Plan:
     """Choose the form: gradients, plain transport and small λ go to the reference, all else to the scalings."""
-    if not (0 < float(temperature) < torch.inf):
-        raise ValueError(f"temperature: expected a number above 0, got {float(temperature)}")
+    if not 0 < _number(temperature) < torch.inf:
+        raise ValueError(f"temperature: expected a number above 0, got {_number(temperature)}")
     if rounds < 1:
         raise ValueError(f"rounds: expected at least 1, got {rounds}")
     # What stands at padded places must not matter, however large it is.
@@ -154,13 +154,13 @@ def _solve(
         and not _needs_gradient(similarity, query_gain, gallery_gain, corner, temperature)
     ):
         largest = max(float(x.abs().max()) for x in (*similarity.aminmax(), query_gain, gallery_gain))
-        if largest / float(temperature) <= SAFE_EXPONENT:
+        if largest / _number(temperature) <= SAFE_EXPONENT:
             return scaling.sinkhorn(
                 similarity,
                 query_gain,
                 gallery_gain,
-                float(corner),
-                temperature=float(temperature),
+                _number(corner),
+                temperature=_number(temperature),
                 rounds=rounds,
                 query_mask=query_mask,
                 gallery_mask=gallery_mask,
@@ -175,6 +175,10 @@ def _solve(
         query_mask=query_mask,
         gallery_mask=gallery_mask,
     )
+
+
+def _number(value: Tensor | float) -> float:
+    return float(value.detach()) if isinstance(value, Tensor) else value
 
 
 def _needs_gradient(*values: object) -> bool:
