@@ -1,0 +1,118 @@
+"""The card of an index: how it was made, so that nothing else is ever mixed into it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from elvis.errors import IndexDamaged, IndexMismatch
+
+SCHEMA = 1
+"""Version of the layout on disk that this release writes."""
+
+REBUILD = "index the pictures again into a new folder: elvis index PICTURES --index NEW"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexCard:
+    """What an index holds and what made it.
+
+    Attributes:
+        extraction: settings of the extractor, as plain values.
+        extraction_fingerprint: names settings and weights of the extractor.
+        model: name of the model whose prepared descriptors are kept.
+        model_settings: its settings, as plain values.
+        model_fingerprint: names settings and weights of the model: prepared descriptors fit an equal one only.
+        dim: channels of the prepared descriptors.
+        image_dim: length of the global vector.
+        keep_raw: whether the descriptors are kept as the extractor gave them too.
+        descriptor_dtype: how vectors are stored.
+        schema: version of the layout on disk.
+        created: when, ISO 8601 in UTC.
+        library: version of the library that made it.
+
+    Example:
+        >>> IndexCard({}, "a1", "chamfer-ot", {}, "b2", dim=384, image_dim=384).schema
+        1
+    """
+
+    extraction: dict[str, Any]
+    extraction_fingerprint: str
+    model: str
+    model_settings: dict[str, Any]
+    model_fingerprint: str
+    dim: int
+    image_dim: int
+    keep_raw: bool = False
+    descriptor_dtype: str = "float16"
+    schema: int = SCHEMA
+    created: str = ""
+    library: str = field(default="")
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values that JSON can hold."""
+        return asdict(self)
+
+    @staticmethod
+    def from_json(content: dict[str, Any], place: str) -> IndexCard:
+        """The card in plain values.
+
+        Raises:
+            IndexMismatch: a later release wrote it.
+            IndexDamaged: an entry is missing.
+        """
+        schema = content.get("schema")
+        if not isinstance(schema, int) or schema > SCHEMA:
+            raise IndexMismatch(
+                f"{place} has schema {schema}, this release reads up to {SCHEMA}: upgrade elvis-retrieval"
+            )
+        names = {each.name for each in fields(IndexCard)}
+        if missing := names - content.keys():
+            raise IndexDamaged(f"{place}: its card lacks {', '.join(sorted(missing))}: {REBUILD}")
+        return IndexCard(**{name: content[name] for name in names})
+
+    def check(self, other: IndexCard, place: str) -> None:
+        """Refuses to go on where `other`, what the caller brings, does not fit this index.
+
+        Raises:
+            IndexMismatch: one line with what differs on both sides and what to do.
+
+        Example:
+            >>> card = IndexCard({"block": 11}, "a1", "chamfer-ot", {}, "b2", dim=384, image_dim=384)
+            >>> card.check(IndexCard({"block": 12}, "a2", "chamfer-ot", {}, "b2", dim=384, image_dim=384), "pets")
+            Traceback (most recent call last):
+            ...
+            elvis.errors.IndexMismatch: pets was made with block=11, asked for is block=12: use the settings of the \
+index, or index the pictures again into a new folder: elvis index PICTURES --index NEW
+        """
+        if self.extraction_fingerprint != other.extraction_fingerprint:
+            here, there = _difference(self.extraction, other.extraction)
+            here = here or f"extractor {self.extraction_fingerprint[:12]}"
+            there = there or f"extractor {other.extraction_fingerprint[:12]}"
+            raise IndexMismatch(
+                f"{place} was made with {here}, asked for is {there}: use the settings of the index, or {REBUILD}"
+            )
+        self.check_model(other.model, other.model_settings, other.model_fingerprint, place)
+        for name in ("dim", "image_dim", "keep_raw"):
+            here, there = getattr(self, name), getattr(other, name)
+            if here != there:
+                raise IndexMismatch(f"{place} was made with {name}={here}, asked for is {name}={there}: {REBUILD}")
+
+    def check_model(self, name: str, settings: dict[str, Any], fingerprint: str, place: str) -> None:
+        """Refuses a model that does not fit the prepared descriptors of this index.
+
+        Raises:
+            IndexMismatch: one line with both models and what to do.
+        """
+        if self.model_fingerprint == fingerprint:
+            return
+        here, there = _difference(self.model_settings, settings)
+        raise IndexMismatch(
+            f"{place} holds descriptors prepared by {self.model} ({here or self.model_fingerprint[:12]}), asked for is "
+            f"{name} ({there or fingerprint[:12]}): use the model of the index, or {REBUILD}"
+        )
+
+
+def _difference(here: dict[str, Any], there: dict[str, Any]) -> tuple[str, str]:
+    names = sorted(name for name in {*here, *there} if here.get(name) != there.get(name))
+    return tuple(", ".join(f"{name}={side.get(name)}" for name in names) for side in (here, there))  # pyright: ignore

@@ -1,0 +1,120 @@
+"""Keeping an index healthy: reading all of it, and joining many small files into fewer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from elvis.image_files import shown
+from elvis.store.card import IndexCard
+from elvis.store.commits import damaged_files
+from elvis.store.fetching import blobs
+from elvis.store.layout import Layout
+from elvis.store.names import text_to_path
+from elvis.store.packing import BadBytes, unpack
+from elvis.store.records import PREPARED, RAW, blob_key
+from elvis.store.snapshot import Snapshot
+
+PIECE_BYTES = 96 << 20
+"""Most packed bytes that are read and written again at once; also when a file counts as large enough."""
+MANY_FILES = 32
+"""Small files that are left alone: fewer are not worth rewriting."""
+_READ = 64
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    """What reading all of an index found.
+
+    Attributes:
+        records: how many there are, damaged ones included.
+        damaged: row id of every damaged record, with its path (where that can be read) and the reason.
+        files: damaged files of the index, relative to its folder, with reasons.
+        lost: newer commits that cannot be served, by number, with reasons.
+    """
+
+    records: int
+    damaged: dict[int, str] = field(default_factory=dict[int, str])
+    files: dict[str, str] = field(default_factory=dict[str, str])
+    lost: dict[int, str] = field(default_factory=dict[int, str])
+
+    @property
+    def sound(self) -> bool:
+        """Whether everything is as it was written."""
+        return not (self.damaged or self.files or self.lost)
+
+
+def verify(snapshot: Snapshot, layout: Layout, card: IndexCard, lost: dict[int, str]) -> VerifyReport:
+    """Reads every file and every record of a snapshot and checks all sums."""
+    heads = snapshot.heads if snapshot.in_memory else snapshot.some_heads(snapshot.heads.row_ids.tolist())
+    damaged = {row: heads.damaged[row] for row in heads.damaged}
+    columns = [PREPARED, RAW] if card.keep_raw else [PREPARED]
+    for start in range(0, len(heads.keys), _READ):
+        places = range(start, min(start + _READ, len(heads.keys)))
+        for column in columns:
+            found, unreadable = blobs(snapshot, column, [int(heads.row_ids[place]) for place in places])
+            for place in places:
+                row, name = int(heads.row_ids[place]), shown(text_to_path(heads.keys[place]))
+                reason = unreadable.get(row) or _wrong(
+                    found.get(row), blob_key(column, heads.keys[place], heads.sha256[place])
+                )
+                if reason:
+                    damaged[row] = f"{name}: {reason}"
+    files = {f"{layout.table.name}/{name}": why for name, why in damaged_files(layout, snapshot.commit).items()}
+    return VerifyReport(snapshot.commit.rows, damaged, files, lost)
+
+
+def _wrong(packed: memoryview | None, key: bytes) -> str | None:
+    if packed is None:
+        return "its descriptors are missing"
+    try:
+        unpack(packed, key)
+    except BadBytes as error:
+        return f"its descriptors are damaged ({error})"
+    return None
+
+
+def pieces_to_join(snapshot: Snapshot, layout: Layout) -> Iterator[list[int]]:
+    """Row ids of runs of small files (the table's fragments) that are worth joining, a bounded piece at a time.
+
+    A file that is large enough is never written again, so a record is rewritten a few times at most, however
+    long the index grows by small additions.
+    """
+    addresses: Any = snapshot.scan(["_rowaddr"])
+    fragments: list[int] = (addresses["_rowaddr"].to_numpy() >> 32).tolist()
+    rows: dict[int, list[int]] = {}
+    for fragment, row in zip(fragments, addresses["_rowid"].to_pylist(), strict=True):
+        rows.setdefault(fragment, []).append(row)
+    data = sum(size for name, (size, _) in snapshot.commit.files.items() if name.startswith("data/"))
+    per_row = max(1, data // max(1, snapshot.commit.rows))
+    enough = max(1, PIECE_BYTES // per_row)
+    small = [ids for ids in rows.values() if len(ids) <= enough // 2]
+    if len(small) < MANY_FILES:
+        return
+    piece: list[int] = []
+    for ids in small:
+        if piece and len(piece) + len(ids) > enough:
+            yield piece
+            piece = []
+        piece.extend(ids)
+    if piece:
+        yield piece
+
+
+def rewritten(snapshot: Snapshot, row_ids: Sequence[int]) -> Any:
+    """All columns of some records as they are, as an Arrow table to be written again."""
+    import pyarrow as pa
+
+    names = snapshot.table.schema.names
+    plain = [name for name in names if name not in (PREPARED, RAW)]
+    table = snapshot.take(plain, row_ids)
+    found: list[int] = table["_rowid"].to_pylist()
+    for column in (PREPARED, RAW):
+        if column in names:
+            packed, unreadable = blobs(snapshot, column, found)
+            if unreadable:
+                raise RuntimeError(next(iter(unreadable.values())))
+            values = pa.array([packed[row] for row in found], pa.large_binary())
+            table = table.append_column(column, values)
+    return table.select(names)

@@ -1,0 +1,164 @@
+"""One picture's descriptors as bytes: half-precision vectors, positions, strengths, gains, and a checksum.
+
+Little-endian: magic `ELVD`; format, u16; fields, u16 (1 positions, 2 strengths, 4 gains); number of descriptors N,
+u32; channels D, u32; CRC-32 of the key and of everything here but itself, u32. Then N·D float16 vectors, N·2 uint16
+positions (fraction of the upright picture × 65535), N float16 strengths, N float16 gains.
+
+The key is the record's own (path and content): bytes that end up at another picture are noticed.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from elvis.values import Descriptors
+
+MAGIC = b"ELVD"
+FORMAT = 1
+_HEAD = struct.Struct("<4sHHII")
+_CHECK = struct.Struct("<I")
+_START = _HEAD.size + _CHECK.size
+_POSITIONS, _STRENGTHS, _GAINS = 1, 2, 4
+_STEPS = 65535
+_LARGEST = float(np.finfo(np.float16).max)
+
+
+class BadBytes(ValueError):
+    """Packed bytes that are not what was written; the text says why in a few words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """Packed descriptors of one picture, checked, as views into the bytes they came from."""
+
+    vectors: NDArray[np.float16]
+    positions: NDArray[np.uint16] | None
+    strength: NDArray[np.float16] | None
+    gain: NDArray[np.float16] | None
+
+
+def pack(picture: Descriptors, key: bytes) -> bytes:
+    """The real descriptors of one picture as bytes.
+
+    Args:
+        picture: a batch of one. Vectors beyond the range of half precision are an error, not infinity.
+        key: what the bytes belong to; `unpack` needs the same.
+
+    Example:
+        >>> len(pack(Descriptors(torch.ones(1, 5, 3)), b"a.jpg"))
+        50
+    """
+    if len(picture) != 1:
+        raise ValueError(f"picture: expected Descriptors of one picture, got {len(picture)}")
+    real = picture.mask[0].cpu()
+    vectors = _half("vectors", picture.vectors, real)
+    parts, fields = [vectors.tobytes()], 0
+    if picture.xy is not None:
+        xy = picture.xy[0].detach().cpu()[real].double().numpy()
+        if xy.min() < 0 or xy.max() > 1:
+            raise ValueError(f"xy: expected fractions in [0, 1], got {xy.min():.4g} to {xy.max():.4g}")
+        parts.append(np.rint(xy * _STEPS).astype("<u2").tobytes())
+        fields |= _POSITIONS
+    for bit, name in ((_STRENGTHS, "strength"), (_GAINS, "gain")):
+        value: Tensor | None = getattr(picture, name)
+        if value is not None:
+            parts.append(_half(name, value, real).tobytes())
+            fields |= bit
+    head = _HEAD.pack(MAGIC, FORMAT, fields, vectors.shape[0], vectors.shape[1])
+    body = b"".join(parts)
+    return head + _CHECK.pack(_checksum(key, head, memoryview(body))) + body
+
+
+def unpack(packed: memoryview | bytes, key: bytes) -> Packed:
+    """Checks packed bytes and opens them, without a copy.
+
+    Raises:
+        BadBytes: they are cut short, damaged, or belong to another key.
+
+    Example:
+        >>> unpack(pack(Descriptors(torch.ones(1, 5, 3)), b"a.jpg"), b"a.jpg").vectors.shape
+        (5, 3)
+    """
+    view = memoryview(packed)
+    if len(view) < _START:
+        raise BadBytes(f"only {len(view)} bytes")
+    magic, form, fields, count, dim = _HEAD.unpack_from(view)
+    if magic != MAGIC or form != FORMAT:
+        raise BadBytes("not in the packed form")
+    per = 2 * dim + 4 * bool(fields & _POSITIONS) + 2 * bool(fields & _STRENGTHS) + 2 * bool(fields & _GAINS)
+    if len(view) != _START + count * per:
+        raise BadBytes(f"{len(view)} bytes, expected {_START + count * per}")
+    (expected,) = _CHECK.unpack_from(view, _HEAD.size)
+    if _checksum(key, view[: _HEAD.size], view[_START:]) != expected:
+        raise BadBytes("checksum differs")
+    offset = _START
+
+    def taken(dtype: str, *shape: int) -> NDArray[np.generic]:
+        nonlocal offset
+        size = int(np.prod(shape))
+        value = np.frombuffer(view, dtype, count=size, offset=offset).reshape(shape)
+        offset += value.nbytes
+        return value
+
+    return Packed(
+        vectors=taken("<f2", count, dim),  # pyright: ignore[reportArgumentType]
+        positions=taken("<u2", count, 2) if fields & _POSITIONS else None,  # pyright: ignore[reportArgumentType]
+        strength=taken("<f2", count) if fields & _STRENGTHS else None,  # pyright: ignore[reportArgumentType]
+        gain=taken("<f2", count) if fields & _GAINS else None,  # pyright: ignore[reportArgumentType]
+    )
+
+
+def batch(parts: Sequence[Packed], size: Tensor, image_vector: Tensor, dtype: torch.dtype) -> Descriptors:
+    """One padded batch of many pictures, in their order.
+
+    Args:
+        parts: the pictures; all with the same fields and channels.
+        size: (B, 2) width and height in pixels.
+        image_vector: (B, G) global vectors.
+        dtype: of `vectors`; positions, strengths and gains come in float32.
+
+    Example:
+        >>> part = unpack(pack(Descriptors(torch.ones(1, 5, 3)), b""), b"")
+        >>> batch([part, part], torch.ones(2, 2), torch.ones(2, 4), torch.float16).vectors.shape
+        torch.Size([2, 5, 3])
+    """
+    longest, dim = max(part.vectors.shape[0] for part in parts), parts[0].vectors.shape[1]
+    vectors = torch.zeros(len(parts), longest, dim, dtype=dtype)
+    mask = torch.zeros(len(parts), longest, dtype=torch.bool)
+    xy = torch.zeros(len(parts), longest, 2) if parts[0].positions is not None else None
+    strength = torch.zeros(len(parts), longest) if parts[0].strength is not None else None
+    gain = torch.zeros(len(parts), longest) if parts[0].gain is not None else None
+    for row, part in enumerate(parts):
+        count = part.vectors.shape[0]
+        mask[row, :count] = True
+        vectors[row, :count] = _tensor(part.vectors)
+        if xy is not None and part.positions is not None:
+            xy[row, :count] = torch.from_numpy(part.positions.astype(np.float32) / _STEPS)
+        if strength is not None and part.strength is not None:
+            strength[row, :count] = _tensor(part.strength)
+        if gain is not None and part.gain is not None:
+            gain[row, :count] = _tensor(part.gain)
+    return Descriptors(vectors, mask, xy=xy, strength=strength, size=size, image_vector=image_vector, gain=gain)
+
+
+def _tensor(half: NDArray[np.float16]) -> Tensor:
+    return torch.from_numpy(half.copy())  # torch wants writable memory, and the bytes of a table are not
+
+
+def _half(name: str, value: Tensor, real: Tensor) -> NDArray[np.float16]:
+    numbers = value[0].detach().cpu()[real].float().numpy()
+    if np.abs(numbers).max() > _LARGEST:
+        raise ValueError(f"{name}: expected numbers within ±{_LARGEST:.0f}, got {np.abs(numbers).max():.4g}")
+    return numbers.astype("<f2")
+
+
+def _checksum(key: bytes, head: bytes | memoryview, body: memoryview) -> int:
+    return zlib.crc32(body, zlib.crc32(head, zlib.crc32(key)))
