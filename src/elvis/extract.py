@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from PIL import Image
@@ -237,7 +237,10 @@ def patch_centres(size: tuple[int, int], grid: tuple[int, int], crop: Crop | Non
 
 
 def _with_crop(picture: Picture) -> tuple[Image.Image, Crop | None]:
-    return picture if isinstance(picture, tuple) else (picture, None)
+    image, crop = picture if isinstance(picture, tuple) else (picture, None)
+    if not isinstance(cast(object, image), Image.Image):
+        raise TypeError(f"pictures: expected PIL images as open_image gives them, got {type(image).__name__}")
+    return image, crop
 
 
 def _detector(selection: str) -> tuple[SpatialAttention2d | None, str | None]:

@@ -143,7 +143,7 @@ def looks_like_picture(start: bytes) -> bool:
     if start[4:8] == b"ftyp":
         return start[8:12] in (*HEIC_BRANDS, b"avif", b"avis")
     if start[:1] == b"P" and start[1:2] in b"123456":
-        return start[2:3].isspace()
+        return start[2:3].isspace() and (start[3:4].isdigit() or start[3:4] == b"#")
     return (start[:4] == b"RIFF" and start[8:12] == b"WEBP") or start.startswith(_SIGNATURES)
 
 
