@@ -104,6 +104,10 @@ class Value:
     def __rshift__(self, bits: int) -> Value:
         return self._do(bits, "", "lshr")
 
+    def plus_in_any_order(self, other: Value) -> Value:
+        """A sum of floats that the compiler may reorder, as to make a loop of it work in vectors."""
+        return Value(self.code, self.code.build.fadd(self.raw, other.raw, flags=("reassoc", "contract")))
+
     def compare(self, operator: str, other: Value | float) -> Value:
         """One of < <= > >= ==, as a truth value (integers as unsigned)."""
         right = other.raw if isinstance(other, Value) else constant(self.kind, other)
@@ -229,20 +233,27 @@ class Code:
             values[name] = Array(self, place, FROM_CTYPES[kind])[0]
         return values
 
-    def range(self, stop: Value, start: Value | int = 0, step: int = 1) -> Iterator[Value]:
-        """A loop of the machine; use it in a `for` that is never left early."""
+    def range(
+        self, stop: Value, start: Value | int = 0, step: int = 1, *, certain: bool = False
+    ) -> Iterator[Value]:
+        """A loop of the machine; use it in a `for` that is never left early.
+
+        `certain` says that it runs at least once: without the question the code around it stays straight.
+        """
         first = start if isinstance(start, Value) else self.number(INT64, start)
         before = self.build.block
-        head, body, after = (self.function.append_basic_block() for _ in range(3))
-        self.build.branch(head)
-        self.build.position_at_end(head)
+        body, after = (self.function.append_basic_block() for _ in range(2))
+        if certain:
+            self.build.branch(body)
+        else:
+            self.build.cbranch(self.build.icmp_unsigned("<", first.raw, stop.raw), body, after)
+        self.build.position_at_end(body)
         index = self.build.phi(INT64)
         index.add_incoming(first.raw, before)
-        self.build.cbranch(self.build.icmp_unsigned("<", index, stop.raw), body, after)
-        self.build.position_at_end(body)
         yield Value(self, index)
-        index.add_incoming(self.build.add(index, constant(INT64, step), flags=("nuw",)), self.build.block)
-        self.build.branch(head)
+        following = self.build.add(index, constant(INT64, step), flags=("nuw",))
+        index.add_incoming(following, self.build.block)
+        self.build.cbranch(self.build.icmp_unsigned("<", following, stop.raw), body, after)
         self.build.position_at_end(after)
 
     @contextmanager

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from elvis.transport.cpu.machine import Machine
 
-MARGIN = 1.04
-"""Similarities up to this are represented, larger ones clipped: rounded unit vectors pass 1 by a little."""
+MARGIN = 1.035
+"""Similarities up to this are represented: unit vectors may pass 1 a little by rounding."""
+LONGEST = 1.01
+"""Squared length from which a descriptor is shortened to 1, so that no similarity passes MARGIN."""
 SLACK = 1 / 16
 """Binades kept free above the largest entry, so that rounding up cannot carry into a bit that is not there."""
 MOST_BITS = 6
@@ -60,8 +62,8 @@ class Scales:
 
     Attributes:
         steepness: log₂(e)/λ, so that exp(S/λ) = 2^(steepness·S).
-        shift: of the matrix.
-        half: of the columns' scaling.
+        shift: of the matrix, a whole number.
+        half: of the columns' scaling, a whole number.
     """
 
     steepness: float
@@ -75,8 +77,9 @@ def choose(machine: Machine, temperature: float, *, exact: bool) -> tuple[Form, 
     if exact:
         return Form(machine, True, 0), Scales(steepness, 0.0, 0.0)
     reach = steepness * MARGIN
-    bits = max(4, math.ceil(math.log2(2 * reach + SLACK + 1)))
+    top = math.ceil(reach + SLACK)
+    bits = max(4, math.ceil(math.log2(reach + top + 1)))
     if bits > MOST_BITS:
         raise ValueError(f"temperature: the fast form of the kernel needs at least 0.05, got {temperature}")
-    shift = reach + SLACK + 127 - 2**bits  # puts 2^reach just below the largest entry
-    return Form(machine, False, bits), Scales(steepness, shift, shift / 2)
+    shift = top + 127 - 2**bits  # puts 2^top at the end of the range
+    return Form(machine, False, bits), Scales(steepness, float(shift), float(shift // 2))

@@ -26,7 +26,7 @@ from typing import Any
 from llvmlite import ir
 
 from elvis.transport.cpu.emit import ADDRESS, DOUBLE, FLOAT, INT16, INT32, INT64, Array, Code, Value, vector
-from elvis.transport.cpu.form import MARGIN, Form
+from elvis.transport.cpu.form import Form
 from elvis.transport.cpu.mathematics import Matrix, power_of_two
 from elvis.transport.cpu.read import UNIT, define_pack, define_read
 
@@ -69,6 +69,8 @@ class Workspace(ctypes.Structure):
         ("word", ctypes.c_void_p),
         ("scaled", ctypes.c_void_p),
         ("place", ctypes.c_void_p),
+        ("first", ctypes.c_void_p),  # c at the start
+        ("products", ctypes.c_void_p),  # of a tile and a panel
         ("sums", ctypes.c_void_p),
         ("rows", ctypes.c_void_p),
         ("matrix", ctypes.c_void_p),
@@ -153,6 +155,8 @@ class _Pair:
         self.word = Array(code, work["word"], element)
         self.b = Array(code, work["scaled"], FLOAT)
         self.gallery_place = Array(code, work["place"], INT32)
+        self.first = Array(code, work["first"], FLOAT)
+        self.products = Array(code, work["products"], element, aligned=True)
         self.sums = Array(code, work["sums"], FLOAT, aligned=True)
         self.rows = Array(code, work["rows"], FLOAT, aligned=True)
         self.matrix = Matrix(code, work["matrix"], form)
@@ -166,60 +170,59 @@ class _Pair:
 
     def solve(self) -> None:
         code = self.code
-        start = power_of_two(code, self.job["half"].rounded_to(FLOAT), self.form.degree)  # c = 1, as scaled
-        self._clear_sums()
-        self._make_matrix(start)
-        for j in code.range(self.n):
-            self.dusty.value = self.dusty.value + self.b[j] * start
+        half, one = self.job["half"].rounded_to(FLOAT), code.number(FLOAT, 1)
+        start = power_of_two(code, half, one, code.number(FLOAT, 0), self.form.degree)  # c = 1, as scaled
+        for j in code.range(self.filled_columns, certain=True):
+            is_real = j.compare("<", self.n)
+            self.first[j] = code.choose(is_real, start, code.number(FLOAT, 0))
+            self.dusty.value = self.dusty.value + self.b[j] * self.first[j]
+        for i in code.range(self.filled_rows, step=self.lanes, certain=True):
+            self.sums[i] = code.number(self.real, 0)
+        self._make_matrix()
         for _ in code.range(self.job["rounds"] - 1):
             self._round(last=False)
         self._round(last=True)
         for i in code.range(self.m):
             self.query_strengths[self.query_place[i].rounded_to(INT64)] = self.rows[i] * self.sums[i]
 
-    def _clear_sums(self) -> None:
-        for i in self.code.range(self.filled_rows, step=self.lanes):
-            self.sums[i] = self.code.number(self.real, 0)
-
-    def _make_matrix(self, start: Value) -> None:
+    def _make_matrix(self) -> None:
         """K_ij = exp(S_ij/λ), and Σ_j K_ij c_j with the first c: 1 for a real column, 0 for one that fills the tile."""
         code, lanes = self.code, self.lanes
         steepness = self.job["steepness"] / (UNIT * UNIT if self.form.pairs else 1.0)
         steepness = code.spread(steepness.rounded_to(FLOAT), lanes)
         shift = code.spread((self.job["shift"] * -1).rounded_to(FLOAT), lanes)
-        reach = code.spread((self.job["steepness"] * MARGIN).rounded_to(FLOAT), lanes)
-        highest, lowest = reach + shift, shift - reach
-        for column in code.range(self.filled_columns, step=self.tile):
-            weights = []
-            for t in range(self.tile):
-                is_real = (column + t).compare("<", self.n)
-                weights.append(code.spread(code.choose(is_real, start, code.number(FLOAT, 0)), lanes))
-            for row in code.range(self.filled_rows, step=self.form.panel):
-                products = self._products(column, row)
-                sums = [self.sums.lanes(row, lanes), self.sums.lanes(row + lanes, lanes)]
-                for t, weight in enumerate(weights):
-                    entries = []
-                    for side in (0, 1):
-                        exponent = code.fused(products[t][side], steepness, shift)
-                        exponent = code.largest(code.smallest(exponent, highest), lowest)
-                        entries.append(power_of_two(code, exponent, self.form.degree))
-                        sums[side] = code.fused(entries[side], weight, sums[side])
-                    self.matrix.write(self._entry(column + t, row), *entries)
-                self.sums[row], self.sums[row + lanes] = sums
+        for column in code.range(self.filled_columns, step=self.tile, certain=True):
+            for row in code.range(self.filled_rows, step=self.form.panel, certain=True):
+                self._multiply(column, row)
+                left = code.variable(self.sums.lanes(row, lanes))
+                right = code.variable(self.sums.lanes(row + lanes, lanes))
+                # A loop of the machine, as unrolling it would keep more numbers at once than there are registers.
+                for t in code.range(code.number(INT64, self.tile), certain=True):
+                    weight = code.spread(self.first[column + t], lanes)
+                    entries: list[Value] = []
+                    for side, sum_ in enumerate((left, right)):
+                        product = self.products.lanes(t * self.form.panel + side * lanes, lanes)
+                        similarity = self._as_real(product)
+                        entries.append(power_of_two(code, similarity, steepness, shift, self.form.degree))
+                        sum_.value = code.fused(entries[side], weight, sum_.value)
+                    self.matrix.write(self._entry(column + t, row), entries[0], entries[1])
+                self.sums[row], self.sums[row + lanes] = left.value, right.value
 
-    def _products(self, column: Value, row: Value) -> list[tuple[Value, Value]]:
-        """The inner products of a tile's gallery descriptors with the two vectors of a panel's queries."""
+    def _multiply(self, column: Value, row: Value) -> None:
+        """Into `products`: the inner products of a tile's gallery descriptors with the two vectors of a panel's queries."""
         code, lanes = self.code, self.lanes
         zero = code.number(self.whole if self.form.pairs else self.real, 0)
         sums = [(code.variable(zero), code.variable(zero)) for _ in range(self.tile)]
-        for k in code.range(self.depth):
+        for k in code.range(self.depth, certain=True):
             at = row * self.depth + k * self.form.panel
             queries = self.panels.lanes(at, lanes), self.panels.lanes(at + lanes, lanes)
             for t in range(self.tile):
                 channel = code.spread(self.word[(column + t) * self.depth + k], lanes)
                 for sum_, query in zip(sums[t], queries, strict=True):
                     sum_.value = self._multiply_add(channel, query, sum_.value)
-        return [(self._as_real(left.value), self._as_real(right.value)) for left, right in sums]
+        for t, both in enumerate(sums):
+            for side, sum_ in enumerate(both):
+                self.products[t * self.form.panel + side * lanes] = sum_.value
 
     def _multiply_add(self, left: Value, right: Value, total: Value) -> Value:
         if not self.form.pairs:
@@ -243,7 +246,7 @@ class _Pair:
         spent = self._fit_rows()
         dust = (job["dust"] * rho).rounded_to(FLOAT)
         self.dusty.value = code.number(FLOAT, 0)
-        for column in code.range(self.filled_columns, step=self.tile):
+        for column in code.range(self.filled_columns, step=self.tile, certain=True):
             scalings = self._fit_columns(column, dust, last=last)
             self._spread_columns(column, scalings, last=last)
         sides = spent.rounded_to(DOUBLE) + job["corner"] * rho
@@ -254,7 +257,7 @@ class _Pair:
         code = self.code
         gamma = code.spread(self.gamma.value.rounded_to(FLOAT), self.lanes)
         spent = code.variable(code.number(self.real, 0))
-        for i in code.range(self.filled_rows, step=self.lanes):
+        for i in code.range(self.filled_rows, step=self.lanes, certain=True):
             a = self.a.lanes(i, self.lanes)
             r = self.live.lanes(i, self.lanes) / code.fused(a, gamma, self.sums.lanes(i, self.lanes))
             spent.value = code.fused(a, r, spent.value)
@@ -267,7 +270,7 @@ class _Pair:
         code, zero = self.code, self.code.number(self.real, 0)
         totals = [code.variable(zero) for _ in range(self.tile)]
         peaks = [code.variable(zero) for _ in range(self.tile if last else 0)]
-        for row in code.range(self.filled_rows, step=self.form.panel):
+        for row in code.range(self.filled_rows, step=self.form.panel, certain=True):
             r = self.rows.lanes(row, self.lanes), self.rows.lanes(row + self.lanes, self.lanes)
             for t in range(self.tile):
                 left, right = self.matrix.read(self._entry(column + t, row))
@@ -293,7 +296,7 @@ class _Pair:
         """Add K_ij c_j of a tile to the sums over columns, or keep their maximum."""
         code, lanes = self.code, self.lanes
         factors = [code.spread(c, lanes) for c in scalings]
-        for row in code.range(self.filled_rows, step=self.form.panel):
+        for row in code.range(self.filled_rows, step=self.form.panel, certain=True):
             sums = self.sums.lanes(row, lanes), self.sums.lanes(row + lanes, lanes)
             for t, factor in enumerate(factors):
                 entries = self.matrix.read(self._entry(column + t, row))

@@ -152,6 +152,8 @@ def _workspace(form: Form, query_room: int, gallery_places: int, channels: int) 
         columns * form.depth(channels) * 4,  # word
         columns * 4,  # scaled
         (columns + 1) * 4,  # place
+        columns * 4,  # first
+        form.machine.tile * form.panel * 4,  # products
         query_room * 4,  # sums
         query_room * 4,  # rows
         columns * query_room * (4 if form.exact else 2),  # matrix

@@ -36,6 +36,7 @@ class Machine:
     features: str = ""
 
 
+@cache
 def host() -> Machine:
     """The fastest form that this processor and its operating system allow, found by asking it."""
     triple = binding.get_process_triple()
@@ -72,8 +73,8 @@ _compiling = threading.Lock()  # LLVM's global state is not for two threads at o
 
 @cache
 def _started() -> None:
-    binding.initialize_all_targets()
-    binding.initialize_all_asmprinters()
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
 
 
 class Compiled:

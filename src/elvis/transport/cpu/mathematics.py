@@ -10,7 +10,7 @@ from elvis.transport.cpu.emit import FLOAT, INT32, Array, Code, Value, vector
 from elvis.transport.cpu.form import Form
 
 NEAREST = 1.5 * 2.0**23
-"""Added to a float32 below 2^22 it leaves the nearest integer in the lowest bits."""
+"""Added to a float32 below 2^22 in size it leaves the nearest integer, which then stands in the lowest bits."""
 
 
 @cache
@@ -20,22 +20,21 @@ def _polynomial(degree: int) -> tuple[float, ...]:
     return tuple(float(x) for x in fitted.convert(kind=np.polynomial.Polynomial).coef[::-1])
 
 
-def power_of_two(code: Code, exponent: Value, degree: int) -> Value:
-    """2^t = 2^n · 2^f with n the integer nearest to t: a polynomial for f, n added to the exponent's bits.
+def power_of_two(code: Code, x: Value, slope: Value, offset: Value, degree: int) -> Value:
+    """2^t for t = slope·x + offset in [−126, 127]; the offset is a whole number.
 
-    Below 2^−126 it is 0, above 2^127 it stays there.
+    2^t = 2^n · 2^f with n the integer nearest to t and f = t − n: a polynomial for 2^f, n added to its exponent's bits.
     """
-    kind = exponent.kind
+    kind = x.kind
     whole = INT32 if kind is FLOAT else vector(INT32, kind.count)
-    t = code.largest(code.smallest(exponent, 127.0), -126.0)
-    rounded = t + NEAREST
-    f = t - (rounded - NEAREST)
+    base = offset + NEAREST
+    n = code.fused(slope, x, base)  # NEAREST + n
+    f = code.fused(slope, x, base - n)
     first, *others = _polynomial(degree)
     power = code.number(kind, first)
     for coefficient in others:
         power = code.fused(power, f, code.number(kind, coefficient))
-    scaled = (power.bits_as(whole) + (rounded.bits_as(whole) << 23)).bits_as(kind)
-    return code.choose(exponent.compare("<", -126.0), code.number(kind, 0), scaled)
+    return (power.bits_as(whole) + (n.bits_as(whole) << 23)).bits_as(kind)
 
 
 class Matrix:
@@ -50,7 +49,7 @@ class Matrix:
     """
 
     def __init__(self, code: Code, address: Value, form: Form) -> None:
-        self.code, self.form, self.lanes = code, form, form.machine.lanes
+        self.form, self.lanes = form, form.machine.lanes
         self.gap = 9 - form.exponent_bits  # sign and unused exponent bits
         self.array = Array(code, address, FLOAT if form.exact else INT32, aligned=True)
         self.words = form.panel if form.exact else self.lanes  # of a panel

@@ -16,14 +16,12 @@ from typing import Any
 from llvmlite import ir
 
 from elvis.transport.cpu.emit import ADDRESS, FLOAT, INT8, INT16, INT32, INT64, Array, Code, Value
-from elvis.transport.cpu.form import Form
-from elvis.transport.cpu.mathematics import power_of_two
+from elvis.transport.cpu.form import LONGEST, Form
+from elvis.transport.cpu.mathematics import NEAREST, power_of_two
 
 UNIT = 32767.0
 """A 16-bit integer for one. No sum of products overflows 32 bits: of unit vectors it is at most 32767², by
 Cauchy–Schwarz."""
-ROUNDER = 1.5 * 2.0**23
-"""Adding this to a float32 below 2^22 rounds it to an integer, which then stands in its lowest bits."""
 SOURCES = {"float32": FLOAT, "float16": INT16, "bfloat16": INT16, "int8": INT8}
 """Types of stored descriptors, and what LLVM reads for them (half precision as plain bits: any machine can)."""
 
@@ -83,13 +81,13 @@ def define_read(module: Any, form: Form, source: str) -> None:
     word = Array(code, code["word"], INT16 if form.pairs else FLOAT)
     for row in code.range(count):
         here = place[row].rounded_to(INT64)
-        scaled[row] = power_of_two(code, gain[here] * code["steepness"] + code["offset"], form.degree)
+        scaled[row] = _scaled(code, gain[here], form)
         from_, to = here * channels, row * width
-        length = _length(code, vectors, from_, channels) if source == "int8" else None
+        factor = _factor(code, vectors, from_, channels, source)
         if form.pairs:
             word[to + width - 1] = code.number(INT16, 0)
         for k in code.range(channels):
-            word[to + k] = _stored(code, _number(code, vectors[from_ + k], source, length), form)
+            word[to + k] = _stored(code, _number(code, vectors[from_ + k], source) * factor, form)
 
     # The last group is filled up with descriptors of zeros.
     group = code["group"]
@@ -125,14 +123,12 @@ def define_pack(module: Any, form: Form) -> None:
     code.end()
 
 
-def _number(code: Code, stored: Value, source: str, length: Value | None) -> Value:
+def _number(code: Code, stored: Value, source: str) -> Value:
     """A stored channel as float32."""
     if source == "float32":
         return stored
     if source == "int8":
-        # int8 says only where a descriptor points: whatever its scale was, it is divided by its own length.
-        assert length is not None
-        return stored.as_float() * length
+        return stored.as_float()
     wide = stored.rounded_to(INT32)
     if source == "bfloat16":
         return (wide << 16).bits_as(FLOAT)
@@ -141,20 +137,31 @@ def _number(code: Code, stored: Value, source: str, length: Value | None) -> Val
     return (size.bits_as(INT32) | ((wide & 0x8000) << 16)).bits_as(FLOAT)
 
 
-def _length(code: Code, vectors: Array, first: Value, channels: Value) -> Value:
-    """One over the length of an int8 descriptor; 0 for a descriptor of zeros."""
-    squares = code.variable(code.number(INT32, 0))
+def _factor(code: Code, vectors: Array, first: Value, channels: Value, source: str) -> Value:
+    """What makes a descriptor a unit vector: 1 for one that is no longer than that already.
+
+    int8 only says where a descriptor points: whatever its scale was, it is divided by its own length.
+    """
+    squares = code.variable(code.number(FLOAT, 0))
     for k in code.range(channels):
-        channel = vectors[first + k].signed_to(INT32)
-        squares.value = squares.value + channel * channel
-    square = squares.value.as_float()
-    inverse = 1 / code.root(code.largest(square, 1.0))
-    return code.choose(square.compare(">", 0), inverse, code.number(FLOAT, 0))
+        channel = _number(code, vectors[first + k], source)
+        squares.value = squares.value.plus_in_any_order(channel * channel)
+    square = squares.value
+    short = square.compare("<", 0.5 if source == "int8" else LONGEST)
+    return code.choose(short, code.number(FLOAT, 1), 1 / code.root(square))
+
+
+def _scaled(code: Code, gain: Value, form: Form) -> Value:
+    """2^(steepness·gain + offset); 0 if that is too small for a float32."""
+    exponent = gain * code["steepness"]
+    within = code.largest(code.smallest(exponent + code["offset"], 127.0), -126.0)
+    exponent, one = within - code["offset"], code.number(FLOAT, 1)
+    power = power_of_two(code, exponent, one, code["offset"], form.degree)
+    return code.choose(within.compare("<=", -126.0), code.number(FLOAT, 0), power)
 
 
 def _stored(code: Code, number: Value, form: Form) -> Value:
     """A channel as the product takes it."""
     if not form.pairs:
         return number
-    scaled = code.largest(code.smallest(number, 1.0), -1.0) * UNIT
-    return (scaled + ROUNDER).bits_as(INT32).rounded_to(INT16)
+    return (number * UNIT + NEAREST).bits_as(INT32).rounded_to(INT16)
