@@ -26,6 +26,7 @@ from torch import Tensor
 
 from elvis.transport.cpu.problem import Problem, gain_or_none
 
+
 @cache
 def available() -> str | None:
     """Why the kernel cannot run here, or None if it can."""

@@ -233,9 +233,7 @@ class Code:
             values[name] = Array(self, place, FROM_CTYPES[kind])[0]
         return values
 
-    def range(
-        self, stop: Value, start: Value | int = 0, step: int = 1, *, certain: bool = False
-    ) -> Iterator[Value]:
+    def range(self, stop: Value, start: Value | int = 0, step: int = 1, *, certain: bool = False) -> Iterator[Value]:
         """A loop of the machine; use it in a `for` that is never left early.
 
         `certain` says that it runs at least once: without the question the code around it stays straight.

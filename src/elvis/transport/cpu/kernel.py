@@ -14,8 +14,9 @@ such sums come free while K is made, and in the last round both sums become maxi
     max_j P_ij = r_i · max_j (K_ij c_j)       max_i P_ij = c_j · max_i (K_ij r_i)
 
 ω is unbounded. Where it is positive, e^(ω/λ) moves from w into ρ: with g = e^(−max(ω,0)/λ) and w = e^(min(ω,0)/λ) the same
-equations hold for the ρ that is e^(ω/λ) times the other, if b is replaced by g·b. ρ, γ, g and w are in double precision,
-which holds what they reach while mass piles up in the corner.
+equations hold for the ρ that is e^(ω/λ) times the other, if b is replaced by g·b. While mass piles up in the corner, all
+scalings drift by up to N/M a round: c and γ are brought back to where they started every round, r and ρ taking over the
+factor (the plan has only their products), and ρ, γ, g and w are in double precision.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from elvis.transport.cpu.form import Form
 from elvis.transport.cpu.mathematics import Matrix, power_of_two
 from elvis.transport.cpu.read import UNIT, define_pack, define_read
 
-LARGEST = 1e300
-"""Bound of the dust-bins' scalings, so that a bin without any mass nearby stays finite: 0·LARGEST is 0."""
+LARGEST, LARGEST_SINGLE = 1e300, 1e38
+"""Bounds of the dust-bins' scalings in double and single precision: a bin without any mass nearby stays finite."""
 
 
 class Match(ctypes.Structure):
@@ -167,14 +168,16 @@ class _Pair:
         self.gallery_strengths = Array(code, strengths, FLOAT)
         self.gamma = code.variable(code.number(DOUBLE, 1))
         self.dusty = code.variable(code.number(FLOAT, 0))  # Σ b_j c_j
+        self.all = code.variable(code.number(FLOAT, 0))  # Σ c_j
+        half, one = job["half"].rounded_to(FLOAT), code.number(FLOAT, 1)
+        self.start = power_of_two(code, half, one, code.number(FLOAT, 0), form.degree)  # c = 1, as scaled
 
     def solve(self) -> None:
         code = self.code
-        half, one = self.job["half"].rounded_to(FLOAT), code.number(FLOAT, 1)
-        start = power_of_two(code, half, one, code.number(FLOAT, 0), self.form.degree)  # c = 1, as scaled
         for j in code.range(self.filled_columns, certain=True):
             is_real = j.compare("<", self.n)
-            self.first[j] = code.choose(is_real, start, code.number(FLOAT, 0))
+            self.first[j] = code.choose(is_real, self.start, code.number(FLOAT, 0))
+            self.all.value = self.all.value + self.first[j]
             self.dusty.value = self.dusty.value + self.b[j] * self.first[j]
         for i in code.range(self.filled_rows, step=self.lanes, certain=True):
             self.sums[i] = code.number(self.real, 0)
@@ -241,25 +244,37 @@ class _Pair:
     def _round(self, *, last: bool) -> None:
         """One pass over K; in the last round `sums` becomes max_j K_ij c_j."""
         code, job = self.code, self.job
+        drift = self._drift()
         sides = job["dust"] * self.dusty.value.rounded_to(DOUBLE) + job["corner"] * self.gamma.value
-        rho = code.smallest(self.n.as_float(DOUBLE) / sides, LARGEST)
-        spent = self._fit_rows()
-        dust = (job["dust"] * rho).rounded_to(FLOAT)
-        self.dusty.value = code.number(FLOAT, 0)
+        rho = code.smallest(self.n.as_float(DOUBLE) * drift.rounded_to(DOUBLE) / sides, LARGEST)
+        spent = self._fit_rows(drift)
+        dust = self._narrow(job["dust"] * rho)
+        self.dusty.value = self.all.value = code.number(FLOAT, 0)
         for column in code.range(self.filled_columns, step=self.tile, certain=True):
             scalings = self._fit_columns(column, dust, last=last)
             self._spread_columns(column, scalings, last=last)
         sides = spent.rounded_to(DOUBLE) + job["corner"] * rho
         self.gamma.value = code.smallest(self.m.as_float(DOUBLE) / sides, LARGEST)
 
-    def _fit_rows(self) -> Value:
+    def _drift(self) -> Value:
+        """The power of two by which c has left its start; r and ρ take it over, which leaves the plan as it is."""
+        mean = self.all.value / (self.n.as_float() * self.start)
+        return (mean.bits_as(INT32) & 0x7F800000).bits_as(FLOAT)
+
+    def _narrow(self, scaling: Value) -> Value:
+        """A dust-bin's scaling in single precision, kept finite: 0·LARGEST is 0, 0·∞ is not."""
+        return self.code.smallest(scaling, LARGEST_SINGLE).rounded_to(FLOAT)
+
+    def _fit_rows(self, drift: Value) -> Value:
         """r_i from the sums, which become 0; returns Σ a_i r_i."""
         code = self.code
-        gamma = code.spread(self.gamma.value.rounded_to(FLOAT), self.lanes)
+        gamma = code.spread(self._narrow(self.gamma.value), self.lanes)
+        drift = code.spread(drift, self.lanes)
         spent = code.variable(code.number(self.real, 0))
         for i in code.range(self.filled_rows, step=self.lanes, certain=True):
             a = self.a.lanes(i, self.lanes)
-            r = self.live.lanes(i, self.lanes) / code.fused(a, gamma, self.sums.lanes(i, self.lanes))
+            mass = self.live.lanes(i, self.lanes) * drift
+            r = mass / code.fused(a, gamma, self.sums.lanes(i, self.lanes))
             spent.value = code.fused(a, r, spent.value)
             self.rows[i] = r
             self.sums[i] = code.number(self.real, 0)
@@ -285,6 +300,7 @@ class _Pair:
             b, is_real = self.b[column + t], (column + t).compare("<", self.n)
             c = code.choose(is_real, 1 / (code.total(totals[t].value) + b * dust), code.number(FLOAT, 0))
             self.dusty.value = self.dusty.value + b * c
+            self.all.value = self.all.value + c
             scalings.append(c)
             if last:
                 with code.when(is_real):
