@@ -228,16 +228,24 @@ def _load_network(folder: Path, model_class: str, dtype: torch.dtype) -> nn.Modu
     try:
         with _quiet():
             network, report = getattr(transformers, model_class).from_pretrained(
-                folder, dtype=dtype, use_safetensors=True, local_files_only=True, output_loading_info=True
+                folder,
+                dtype=dtype,
+                use_safetensors=True,
+                local_files_only=True,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,  # reported below in one line
             )
     except (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError, SafetensorError) as error:
         reason = shown(" ".join(str(error).split()))[:200]
         raise WeightsError(f"{place} is damaged or no {model_class}: {reason}; get its files again") from error
     # Whatever is missing would have been filled with random numbers.
-    missing = sorted(name for name in report["missing_keys"] if not name.endswith("mask_token"))
-    if missing or report["mismatched_keys"]:
-        which = missing or sorted(str(key) for key in report["mismatched_keys"])
-        raise WeightsError(f"{place} is no complete {model_class}: {len(which)} weights are missing, as {which[0]}")
+    unfit = {name for name in report["missing_keys"] if not name.endswith("mask_token")}
+    unfit |= {name for name, *_ in report["mismatched_keys"]}
+    if unfit:
+        raise WeightsError(
+            f"{place} is no complete {model_class}: {len(unfit)} weights are missing or of another size, "
+            f"as {min(unfit)}; get its files again"
+        )
     if model_class == "SiglipVisionModel" and not network.config.vision_use_head:
         raise WeightsError(f"{place} has no attention pooling, which gives the global vector: use a full checkpoint")
     return network
