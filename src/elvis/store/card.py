@@ -85,18 +85,26 @@ class IndexCard:
             elvis.errors.IndexMismatch: pets was made with block=11, asked for is block=12: use the settings of the \
 index, or index the pictures again into a new folder: elvis index PICTURES --index NEW
         """
-        if self.extraction_fingerprint != other.extraction_fingerprint:
-            here, there = _difference(self.extraction, other.extraction)
-            here = here or f"extractor {self.extraction_fingerprint[:12]}"
-            there = there or f"extractor {other.extraction_fingerprint[:12]}"
-            raise IndexMismatch(
-                f"{place} was made with {here}, asked for is {there}: use the settings of the index, or {REBUILD}"
-            )
+        self.check_extraction(other.extraction_fingerprint, other.extraction, place)
         self.check_model(other.model, other.model_settings, other.model_fingerprint, place)
         for name in ("dim", "image_dim", "keep_raw"):
             here, there = getattr(self, name), getattr(other, name)
             if here != there:
                 raise IndexMismatch(f"{place} was made with {name}={here}, asked for is {name}={there}: {REBUILD}")
+
+    def check_extraction(self, fingerprint: str, settings: dict[str, Any], place: str) -> None:
+        """Refuses an extractor whose descriptors do not fit those of this index.
+
+        Raises:
+            IndexMismatch: one line with what differs on both sides and what to do.
+        """
+        if self.extraction_fingerprint == fingerprint:
+            return
+        here, there = _difference(self.extraction, settings)
+        raise IndexMismatch(
+            f"{place} was made with {here or 'extractor ' + self.extraction_fingerprint[:12]}, asked for is "
+            f"{there or 'extractor ' + fingerprint[:12]}: use the settings of the index, or {REBUILD}"
+        )
 
     def check_model(self, name: str, settings: dict[str, Any], fingerprint: str, place: str) -> None:
         """Refuses a model that does not fit the prepared descriptors of this index.

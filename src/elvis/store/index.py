@@ -25,6 +25,7 @@ from elvis.store.durable import WriterLock, translated
 from elvis.store.fetching import Fetched, fetch
 from elvis.store.layout import Layout
 from elvis.store.maintenance import VerifyReport
+from elvis.store.metadata import Metadata
 from elvis.store.names import path_to_text, text_to_path
 from elvis.store.nearest import Neighbour, nearest
 from elvis.store.records import PREPARED, RAW, STAMP_COLUMNS, Record, Stamp
@@ -161,13 +162,20 @@ class Index:
         """Every picture's path, sorted."""
         return [text_to_path(key) for key in self._heads.keys]
 
+    @property
+    def needs_repair(self) -> bool:
+        """Whether a file is damaged so that records cannot be read; `verify` looks closer."""
+        return bool(self._choice.damaged or self._state.damaged_data)
+
     def stamps(self) -> dict[str, Stamp]:
         """What tells whether a file is still the one that was indexed, by path; damaged records are left out."""
         state = self._state
-        if self._heads.damaged:
-            table = state.take(STAMP_COLUMNS, self._heads.row_ids.tolist()) if self._heads.keys else None
-        else:
-            table = state.scan(STAMP_COLUMNS)
+        with translated(state.place, "reading"):
+            if state.damaged_data:
+                rows = self._heads.row_ids.tolist()
+                table = state.take(STAMP_COLUMNS, rows) if rows else None
+            else:
+                table = state.scan(STAMP_COLUMNS)
         if table is None:
             return {}
         columns = (table[name].to_pylist() for name in STAMP_COLUMNS)
@@ -276,16 +284,21 @@ class Index:
         return maintenance.verify(self._state, self._layout, self.card, self._choice.lost)
 
     def repair(self) -> VerifyReport:
-        """Removes the records that `verify` finds damaged, so that indexing the pictures again brings them back."""
+        """Removes the records that `verify` finds damaged, so that indexing the pictures again brings them back.
+
+        Sound records in damaged files are written anew, a bounded piece and a commit at a time.
+        """
         writer, report = self._writing, self.verify()
         if report.damaged:
-            logger.warning(
-                "%s: removed %d damaged records: %s",
-                self.folder,
-                len(report.damaged),
-                "; ".join(report.damaged.values()),
-            )
+            reasons = "; ".join(report.damaged.values())
+            logger.warning("%s: removed %d damaged records: %s", self.folder, len(report.damaged), reasons)
             self._change(lambda: writer.drop(list(report.damaged)))
+        broken = [name.partition("/")[2] for name in report.files]
+        for piece in list(maintenance.rows_in_files(self._state, self._layout, broken)):
+            table = maintenance.rewritten(self._state, piece)
+            self._change(lambda table=table: writer.rewrite(table))
+        if any(name.startswith("_indices/") for name in broken):
+            self._change(writer.build_vector_index)
         return report
 
     def put(self, records: Sequence[Record], *, replaced: Iterable[str] = ()) -> None:
@@ -309,9 +322,16 @@ class Index:
         """Takes over time stamps of files that changed in nothing else, in one commit."""
         self._change(lambda: self._writing.touch(stamps))
 
-    def set_metadata(self, metadata: Any) -> None:
-        """Stores columns beside pictures that are there; see `elvis.store.metadata`."""
-        self._change(lambda: self._writing.set_metadata(metadata))
+    def set_metadata(self, metadata: Metadata) -> None:
+        """Stores columns beside the pictures that are there, in one commit; lines of other pictures are left out."""
+        known = [name for name in metadata.columns if name in self.columns]
+        with translated(self._state.place, "reading"):
+            lines: list[dict[str, Any]] = self._state.scan(["path", *known]).to_pylist()
+        current = {
+            text_to_path(line.pop("path")): {name: value for name, value in line.items() if name != "_rowid"}
+            for line in lines
+        }
+        self._change(lambda: self._writing.set_metadata(metadata.rows_for(current.keys(), current)))
 
     def compact(self) -> int:
         """Joins small files, a bounded piece and a commit at a time; gives the number of records rewritten.
@@ -319,7 +339,7 @@ class Index:
         Builds the vector index where the collection is too large to compare with every picture.
         """
         writer, count = self._writing, 0
-        for piece in list(maintenance.pieces_to_join(self._state, self._layout)):
+        for piece in list(maintenance.pieces_to_join(self._state)):
             table = maintenance.rewritten(self._state, piece)
             self._change(lambda table=table: writer.rewrite(table))
             count += len(piece)

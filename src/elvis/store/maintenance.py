@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,7 @@ from elvis.store.card import IndexCard
 from elvis.store.commits import damaged_files
 from elvis.store.fetching import blobs
 from elvis.store.layout import Layout
+from elvis.store.manifest import files_of_fragments
 from elvis.store.names import text_to_path
 from elvis.store.packing import BadBytes, unpack
 from elvis.store.records import PREPARED, RAW, blob_key
@@ -75,21 +76,14 @@ def _wrong(packed: memoryview | None, key: bytes) -> str | None:
     return None
 
 
-def pieces_to_join(snapshot: Snapshot, layout: Layout) -> Iterator[list[int]]:
+def pieces_to_join(snapshot: Snapshot) -> Iterator[list[int]]:
     """Row ids of runs of small files (the table's fragments) that are worth joining, a bounded piece at a time.
 
     A file that is large enough is never written again, so a record is rewritten a few times at most, however
     long the index grows by small additions.
     """
-    addresses: Any = snapshot.scan(["_rowaddr"])
-    fragments: list[int] = (addresses["_rowaddr"].to_numpy() >> 32).tolist()
-    rows: dict[int, list[int]] = {}
-    for fragment, row in zip(fragments, addresses["_rowid"].to_pylist(), strict=True):
-        rows.setdefault(fragment, []).append(row)
-    data = sum(size for name, (size, _) in snapshot.commit.files.items() if name.startswith("data/"))
-    per_row = max(1, data // max(1, snapshot.commit.rows))
-    enough = max(1, PIECE_BYTES // per_row)
-    small = [ids for ids in rows.values() if len(ids) <= enough // 2]
+    enough = _rows_a_piece(snapshot)
+    small = [ids for ids in _rows_by_fragment(snapshot).values() if len(ids) <= enough // 2]
     if len(small) < MANY_FILES:
         return
     piece: list[int] = []
@@ -100,6 +94,32 @@ def pieces_to_join(snapshot: Snapshot, layout: Layout) -> Iterator[list[int]]:
         piece.extend(ids)
     if piece:
         yield piece
+
+
+def rows_in_files(snapshot: Snapshot, layout: Layout, names: Collection[str]) -> Iterator[list[int]]:
+    """Row ids of the records that stand in some data files, a bounded piece at a time."""
+    enough = _rows_a_piece(snapshot)
+    stems = {name.removeprefix("data/").partition("/")[0].removesuffix(".lance") for name in names}
+    files = files_of_fragments(layout.manifest(snapshot.commit.version))
+    rows = _rows_by_fragment(snapshot)
+    for fragment, ids in rows.items():
+        if any(name.removesuffix(".lance") in stems for name in files[fragment]):
+            for start in range(0, len(ids), enough):
+                yield ids[start : start + enough]
+
+
+def _rows_by_fragment(snapshot: Snapshot) -> dict[int, list[int]]:
+    addresses: Any = snapshot.scan(["_rowaddr"])
+    fragments: list[int] = (addresses["_rowaddr"].to_numpy() >> 32).tolist()
+    rows: dict[int, list[int]] = {}
+    for fragment, row in zip(fragments, addresses["_rowid"].to_pylist(), strict=True):
+        rows.setdefault(fragment, []).append(row)
+    return rows
+
+
+def _rows_a_piece(snapshot: Snapshot) -> int:
+    data = sum(size for name, (size, _) in snapshot.commit.files.items() if name.startswith("data/"))
+    return max(1, PIECE_BYTES // max(1, data // max(1, snapshot.commit.rows)))
 
 
 def rewritten(snapshot: Snapshot, row_ids: Sequence[int]) -> Any:

@@ -142,10 +142,15 @@ class Snapshot:
         return found["_rowid"].to_numpy().astype(np.int64)
 
     @cached_property
+    def damaged_data(self) -> dict[str, str]:
+        """Files with the columns of records (not their packed descriptors) that are damaged, with reasons."""
+        data = {name for name in self.commit.files if name.startswith("data/") and name.endswith(".lance")}
+        return damaged_files(self._layout, self.commit, data)
+
+    @cached_property
     def heads(self) -> Heads:
         """What a search reads of every record, checked; what is damaged is left out and listed."""
-        data = {name for name in self.commit.files if name.startswith("data/") and name.endswith(".lance")}
-        wrong = damaged_files(self._layout, self.commit, data)
+        wrong = self.damaged_data
         columns = HEAD_COLUMNS if self.in_memory else tuple(name for name in HEAD_COLUMNS if name != "vector")
         with translated(self.place, "reading"):
             if not wrong:

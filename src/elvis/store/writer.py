@@ -11,7 +11,7 @@ from elvis.store.commits import Commit, choose, prune, write_commit
 from elvis.store.durable import WriterLock, sync_folder, translated, write_json
 from elvis.store.layout import TABLE, Layout
 from elvis.store.names import path_to_text
-from elvis.store.records import CORE_COLUMNS, PREPARED, RAW, Record, Stamp, rows, schema
+from elvis.store.records import CORE_COLUMNS, Record, Stamp, rows, schema
 
 _AT_ONCE = 200  # names or ids in one filter
 
@@ -126,7 +126,7 @@ class Writer:
         here = self._table.schema
         for name in names:
             found, given = here.field(name).type if name in here.names else None, metadata.schema.field(name).type
-            if name in CORE_COLUMNS or name in (PREPARED, RAW):
+            if name in CORE_COLUMNS:
                 raise ValueError(f"metadata: the column {name!r} is one of the index's own: give it another name")
             if found is not None and found != given:
                 raise ValueError(f"metadata: the column {name!r} holds {found} in this index, got {given}")
