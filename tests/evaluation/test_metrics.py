@@ -140,9 +140,7 @@ def test_junk_anywhere_changes_nothing(judged, cutoff, data):
     for each in junk:
         elsewhere.insert(data.draw(st.integers(0, len(elsewhere))), each)
     assert places(ranked, positives, junk).tolist() == places(elsewhere, positives, junk).tolist()
-    assert (
-        places(ranked, positives, junk).tolist() == places(move_junk_last(ranked, junk), positives).tolist()
-    )
+    assert places(ranked, positives, junk).tolist() == places(move_junk_last(ranked, junk), positives).tolist()
 
 
 @given(judged_rankings(), st.data())

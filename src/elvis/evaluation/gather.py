@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -26,19 +27,21 @@ LOOK_AHEAD = 4
 class Extracts(Protocol):
     """What is asked of an extractor; `elvis.extract.Extractor` is one."""
 
-    @property
-    def fingerprint(self) -> str:
-        """Names settings and weights."""
-        ...
-
-    @property
-    def dim(self) -> int:
-        """Channels of a descriptor."""
-        ...
+    fingerprint: str
+    """Names settings and weights, not the precision."""
+    precision: str
+    """What was computed in, such as bf16."""
+    dim: int
+    """Channels of a descriptor."""
 
     def extract(self, pictures: Iterable[Any]) -> Iterator[Descriptors]:
         """Descriptors of one picture each, in order; a picture is an image, or an image and a crop."""
         ...
+
+
+def exact_fingerprint(extractor: Extracts) -> str:
+    """Names settings, weights and precision: figures to be compared are not mixed of two precisions."""
+    return hashlib.sha256(f"{extractor.fingerprint} {extractor.precision}".encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +75,8 @@ def gather(
 
     Memory holds a few pictures, however large the data set is.
     """
-    if cache.fingerprint != extractor.fingerprint:
-        raise ValueError("cache: expected one with the fingerprint of the extractor")
+    if cache.fingerprint != exact_fingerprint(extractor):
+        raise ValueError("cache: expected one with the exact fingerprint of the extractor")
     pictures = list(dict.fromkeys((*benchmark.queries, *benchmark.gallery)))
     pictures = [picture for picture in pictures if picture.name not in benchmark.missing]
     pace = Pace(f"{benchmark.name}: descriptors", len(pictures), on_progress)

@@ -21,7 +21,7 @@ from elvis.errors import CacheError
 from elvis.evaluation.benchmark import EvaluationSettings, FirstStage, Outcome, evaluate, first_stage
 from elvis.evaluation.cache import DescriptorCache
 from elvis.evaluation.datasets import Benchmark
-from elvis.evaluation.gather import Collection, Extracts, gather
+from elvis.evaluation.gather import Collection, Extracts, exact_fingerprint, gather
 from elvis.evaluation.methods import Method
 from elvis.evaluation.progress import OnProgress, no_progress
 from elvis.evaluation.results import Result, library_code, library_commit, save_results, split_queries
@@ -81,12 +81,12 @@ def run(
         for benchmark in benchmarks:
             ready: dict[str, tuple[Collection, FirstStage]] = {}
             for contender in contenders:
-                print_of_extraction = contender.extractor.fingerprint
-                if print_of_extraction not in ready:
-                    cache = DescriptorCache(cache_folder, print_of_extraction, contender.extraction)
+                fingerprint = exact_fingerprint(contender.extractor)
+                if fingerprint not in ready:
+                    cache = DescriptorCache(cache_folder, fingerprint, contender.extraction)
                     collection = gather(benchmark, contender.extractor, cache, on_progress)
-                    ready[print_of_extraction] = collection, first_stage(collection, settings)
-                collection, start = ready[print_of_extraction]
+                    ready[fingerprint] = collection, first_stage(collection, settings)
+                collection, start = ready[fingerprint]
                 new, outcomes = _measure(contender, collection, start, settings, out, split_by, on_progress)
                 results += new
                 if out is not None:
@@ -110,6 +110,7 @@ def _measure(
         "dataset_fingerprint": benchmark.fingerprint,
         "pictures": _content(collection),
         "extraction_fingerprint": contender.extractor.fingerprint,
+        "precision": contender.extractor.precision,
         "model": method.label,
         "model_fingerprint": method.fingerprint,
         "depth": settings.depth,

@@ -116,7 +116,7 @@ def read_rows(file: Path) -> list[Row]:
             raise DataSetError(f"{file}: a column stands twice in {', '.join(header)}")
         rows = [_row(file, reader.line_num, fields) for fields in reader]
     except csv.Error as error:
-        raise DataSetError(f"{file}, line {reader.line_num}: {error}") from error
+        raise DataSetError(f"{file}, line {reader.reader.line_num}: {error}") from error
     first_line: dict[str, int] = {}
     for row in rows:
         # `./a.jpg` and `a.jpg` are one file.

@@ -1,0 +1,182 @@
+"""`elvis bench`: methods measured on data sets, as one command."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from elvis.evaluation.methods import Method
+    from elvis.evaluation.progress import OnProgress, Progress
+    from elvis.evaluation.run import Contender
+
+
+def bench(
+    folders: Annotated[
+        list[Path] | None, typer.Argument(help="Data sets: folders with an images.csv.", show_default=False)
+    ] = None,
+    methods: Annotated[
+        str, typer.Option(help="Comma separated; --list names them. `elvis` takes part once for every --head.")
+    ] = "global,chamfer,chamfer-ot",
+    head: Annotated[
+        list[str] | None, typer.Option(help="Weights of trained methods: a folder or hub name, or METHOD=PLACE.")
+    ] = None,
+    depth: Annotated[int, typer.Option(min=1, help="How many of the best by global vector are re-ranked.")] = 400,
+    backbone: Annotated[str | None, typer.Option(help="Name, folder or hub name.", show_default=False)] = None,
+    block: Annotated[int | None, typer.Option(help="Whose tokens, from the end: -1 is the last.")] = None,
+    longer_side: Annotated[int | None, typer.Option(min=1, help="Of a resized picture, in pixels.")] = None,
+    descriptors: Annotated[int | None, typer.Option(min=1, help="How many a picture at most.")] = None,
+    selection: Annotated[str | None, typer.Option(help="both-cues, or a detector file.")] = None,
+    precision: Annotated[str | None, typer.Option(help="auto, fp32, bf16 or fp16.")] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for results.jsonl and the tables; a killed run resumes from it.")
+    ] = None,
+    rankings: Annotated[Path | None, typer.Option(help="File for what every query found, as JSON lines.")] = None,
+    cache: Annotated[
+        Path | None, typer.Option(help="Folder for extracted descriptors; left out: the user's cache folder.")
+    ] = None,
+    memory: Annotated[float, typer.Option(min=0, help="GiB of prepared descriptors in memory.")] = 2.0,
+    split_by: Annotated[
+        str | None, typer.Option(help="Regular expression on query paths: figures by what it finds, too.")
+    ] = None,
+    baseline: Annotated[
+        str | None, typer.Option(help="Method to compare with; left out: the best hand-made one.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the bootstrap intervals.")] = 0,
+    table_format: Annotated[str, typer.Option("--format", help="markdown, latex or html.")] = "markdown",
+    list_: Annotated[bool, typer.Option("--list", help="Name data sets and methods, and stop.")] = False,
+) -> None:
+    """Measure methods on data sets: mAP with the difference to the best hand-made method, and its interval.
+
+    Descriptors are extracted once and kept; the options of the extraction, when left out, are those a head was
+    trained with, or the product's. Every data set is checked before any work is done.
+    """
+    from elvis.errors import UnknownName
+    from elvis.evaluation.benchmark import EvaluationSettings
+    from elvis.evaluation.cache import default_cache_folder
+    from elvis.evaluation.datasets import load_benchmark
+    from elvis.evaluation.methods import load_methods
+    from elvis.evaluation.results import load_results
+    from elvis.evaluation.run import run
+    from elvis.evaluation.tables import RENDERERS, Format, dataset_table, main_table
+
+    if list_:
+        _list()
+        return
+    if table_format not in RENDERERS:
+        raise UnknownName("table format", table_format, RENDERERS)
+    form: Format = table_format  # pyright: ignore[reportAssignmentType] - checked above
+    benchmarks = [load_benchmark(folder) for folder in folders or []]
+    if not benchmarks:
+        raise ValueError("data sets: expected at least one folder with an images.csv, got none")
+    for benchmark in benchmarks:
+        typer.echo(benchmark.summary(), err=True)
+    chosen = load_methods([name.strip() for name in methods.split(",")], head or [])
+    if baseline is not None and baseline not in [method.label for method in chosen]:
+        raise UnknownName("baseline", baseline, [method.label for method in chosen])
+    asked = {
+        "backbone": backbone,
+        "block": block,
+        "longer_side": longer_side,
+        "descriptors": descriptors,
+        "selection": selection,
+        "precision": precision,
+    }
+    contenders = _contenders(chosen, {name: value for name, value in asked.items() if value is not None}, device)
+    settings = EvaluationSettings(depth=depth, memory=int(memory * 2**30), device=device)
+    if out is not None and (out / "results.jsonl").exists():
+        load_results(out)  # a damaged file is refused before the work, not after it
+    with _progress_bar() as on_progress:
+        results = run(
+            benchmarks,
+            contenders,
+            cache or default_cache_folder(),
+            settings,
+            out=out,
+            rankings=rankings,
+            split_by=split_by,
+            on_progress=on_progress,
+        )
+    tables = [main_table(results, baseline=baseline, seed=seed), dataset_table(results)]
+    typer.echo("\n\n".join(table.render(form) for table in tables))
+    if out is not None:
+        _write_tables(out, tables)
+    if lost := max(int(result.details["missing"]) for result in results):
+        typer.echo(f"up to {lost:,} pictures of a data set were missing or unreadable: see the table", err=True)
+
+
+def _contenders(methods: list[Method], asked: dict[str, Any], device: str) -> list[Contender]:
+    """Every method with its extractor; equal settings share one."""
+    from elvis.evaluation.run import Contender
+    from elvis.extract import ExtractionSettings, Extractor
+
+    extractors: dict[ExtractionSettings, Extractor] = {}
+    contenders: list[Contender] = []
+    for method in methods:
+        trained_with: dict[str, Any] = method.config.get("extraction") or {}
+        settings = ExtractionSettings.from_dict({**trained_with, **asked})
+        if settings not in extractors:
+            extractors[settings] = Extractor(settings, device=device)
+        contenders.append(Contender(method, extractors[settings], settings.to_dict()))
+    return contenders
+
+
+def _write_tables(out: Path, tables: list[Any]) -> None:
+    from elvis.errors import CacheError
+    from elvis.evaluation.cache import write_atomically
+    from elvis.evaluation.tables import RENDERERS
+
+    suffixes = {"markdown": "md", "latex": "tex", "html": "html"}
+    for form in RENDERERS:
+        text = "\n\n".join(table.render(form) for table in tables) + "\n"
+        try:
+            write_atomically(out / f"table.{suffixes[form]}", text.encode())
+        except OSError as error:
+            raise CacheError(f"{out} cannot be written: {error.strerror}") from error
+
+
+def _list() -> None:
+    from elvis.evaluation.datasets import DATASETS
+    from elvis.evaluation.methods import known_methods
+
+    typer.echo("Data sets:")
+    for name, adapter in DATASETS.items():
+        protocol = adapter.protocol
+        typer.echo(f"  {name}: {adapter.summary}")
+        typer.echo(f"    metric {protocol.metric_name}; junk: {protocol.junk}; query cropping: {protocol.cropping}")
+        typer.echo(f"    licence: {protocol.licence}; source: {protocol.source}")
+        for choice in protocol.settled:
+            typer.echo(f"    settled: {choice}")
+    typer.echo(f"Methods: {', '.join(known_methods())}")
+
+
+@contextmanager
+def _progress_bar() -> Generator[OnProgress]:
+    """A bar on stderr, a line a stage, with the time that is left; nothing where stderr is no terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+    from rich.progress import Progress as Bars
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[left]}"))
+    console = Console(stderr=True)
+    with Bars(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+        tasks: dict[str, Any] = {}
+
+        def show(progress: Progress) -> None:
+            if progress.stage not in tasks:
+                tasks[progress.stage] = bars.add_task(progress.stage, total=progress.total, left="")
+            left = "" if progress.seconds_left is None else f"{_duration(progress.seconds_left)} left"
+            bars.update(tasks[progress.stage], completed=progress.done, total=progress.total, left=left)
+
+        yield show
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
