@@ -35,11 +35,9 @@ def available() -> str | None:
     if sys.maxsize < 2**32:
         return "this Python has 32-bit addresses"
     try:
-        import llvmlite.binding  # noqa: F401
+        from elvis.transport.cpu.machine import broken
     except (ImportError, OSError) as error:
         return f"llvmlite does not load ({error})"
-    from elvis.transport.cpu.machine import broken
-
     return broken()
 
 

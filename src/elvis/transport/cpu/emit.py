@@ -16,7 +16,7 @@ is reordered, so that rounding by adding and subtracting a large number stays wh
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -177,7 +177,7 @@ class Array:
         return self._load(index, vector(self.element, count))
 
     def _load(self, index: Value | int, kind: Any) -> Value:
-        loaded = self.code.build.load(self.at(index).raw, typ=kind)
+        loaded: Any = self.code.build.load(self.at(index).raw, typ=kind)
         loaded.align = self._alignment(kind)
         return Value(self.code, loaded)
 
@@ -198,7 +198,7 @@ class Code:
         kind = ir.FunctionType(ir.VoidType() if result is None else result, list(arguments.values()))
         self.function = ir.Function(module, kind, name)
         self.arguments: dict[str, Value] = {}
-        self.build = ir.IRBuilder(self.function.append_basic_block("entry"))
+        self.build: Any = ir.IRBuilder(self.function.append_basic_block("entry"))
         body = self.function.append_basic_block("body")
         self.build.branch(body)
         self.build.position_at_end(body)
@@ -255,7 +255,7 @@ class Code:
         self.build.position_at_end(after)
 
     @contextmanager
-    def when(self, condition: Value) -> Iterator[None]:
+    def when(self, condition: Value) -> Generator[None]:
         """Run what is inside only if the condition holds."""
         with self.build.if_then(condition.raw):
             yield

@@ -56,9 +56,9 @@ class Scales:
     """Powers of two that keep every number of the kernel in the middle of its range.
 
     A matrix entry of 16 bits is the middle of a float32: no sign, the low bits of its exponent, the high bits of its
-    mantissa. Such a float is tiny, so the matrix holds K·2^−shift. Half of that goes into the scaling of the columns and
-    half into that of the rows, c·2^half and r·2^(shift − half), which leaves the plan r K c and the equations as they
-    are if a becomes a·2^(half − shift) and b becomes b·2^−half.
+    mantissa. Such a float is tiny: the matrix holds K·2^shift, the shift being negative. Half of that is undone by the
+    scaling of the columns and half by that of the rows, c·2^−half and r·2^(half − shift), which leaves the plan r K c
+    and the equations as they are if a becomes a·2^(shift − half) and b becomes b·2^half.
 
     Attributes:
         steepness: log₂(e)/λ, so that exp(S/λ) = 2^(steepness·S).
@@ -81,5 +81,5 @@ def choose(machine: Machine, temperature: float, *, exact: bool) -> tuple[Form, 
     bits = max(4, math.ceil(math.log2(reach + top + 1)))
     if bits > MOST_BITS:
         raise ValueError(f"temperature: the fast form of the kernel needs at least 0.05, got {temperature}")
-    shift = top + 127 - 2**bits  # puts 2^top at the end of the range
+    shift = 2**bits - 127 - top  # puts 2^top at the end of the range
     return Form(machine, False, bits), Scales(steepness, float(shift), float(shift // 2))

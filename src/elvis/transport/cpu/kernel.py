@@ -7,75 +7,32 @@ plan is r_i K_ij c_j and a round of Sinkhorn (`transport/scaling.py`) is
     c_j = 1 / (Σ_i K_ij r_i + b_j ρ)          γ = M / (Σ_i a_i r_i + w ρ)
 
 starting from c = 1, γ = 1. Rows i are the query's descriptors, columns j the gallery's. K lies in memory column by
-column, so that one pass over it makes a whole round: for a few columns at a time, Σ_i K_ij r_i gives c_j, and at once, the
-columns being in the nearest cache, K_ij c_j is added to the sums Σ_j K_ij c_j that the next round's r needs. The first
-such sums come free while K is made, and in the last round both sums become maxima:
+column, so that one pass over it makes a whole round: for a few columns at a time, Σ_i K_ij r_i gives c_j, and at once,
+the columns being in the nearest cache, K_ij c_j is added to the sums Σ_j K_ij c_j that the next round's r needs. The
+first such sums come free while K is made, and in the last round both sums become maxima:
 
     max_j P_ij = r_i · max_j (K_ij c_j)       max_i P_ij = c_j · max_i (K_ij r_i)
 
-ω is unbounded. Where it is positive, e^(ω/λ) moves from w into ρ: with g = e^(−max(ω,0)/λ) and w = e^(min(ω,0)/λ) the same
-equations hold for the ρ that is e^(ω/λ) times the other, if b is replaced by g·b. While mass piles up in the corner, all
-scalings drift by up to N/M a round: c and γ are brought back to where they started every round, r and ρ taking over the
-factor (the plan has only their products), and ρ, γ, g and w are in double precision.
+ω is unbounded. Where it is positive, e^(ω/λ) moves from w into ρ: with g = e^(−max(ω,0)/λ) and w = e^(min(ω,0)/λ) the
+same equations hold for the ρ that is e^(ω/λ) times the other, if b is replaced by g·b. While mass piles up in the
+corner, all scalings drift by up to N/M a round: c and γ are brought back to where they started every round, r and ρ
+taking over the factor (the plan has only their products), and ρ, γ, g and w are in double precision.
 """
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any
 
 from llvmlite import ir
 
-from elvis.transport.cpu.emit import ADDRESS, DOUBLE, FLOAT, INT16, INT32, INT64, Array, Code, Value, vector
+from elvis.transport.cpu.emit import ADDRESS, DOUBLE, FLOAT, INT8, INT16, INT32, INT64, Array, Code, Value, vector
 from elvis.transport.cpu.form import Form
+from elvis.transport.cpu.job import Match, Workspace
 from elvis.transport.cpu.mathematics import Matrix, power_of_two
-from elvis.transport.cpu.read import UNIT, define_pack, define_read
+from elvis.transport.cpu.read import SOURCES, UNIT, define_pack, define_read
 
 LARGEST, LARGEST_SINGLE = 1e300, 1e38
 """Bounds of the dust-bins' scalings in double and single precision: a bin without any mass nearby stays finite."""
-
-
-class Match(ctypes.Structure):
-    """What `match` works on: B pairs of a packed query (the same for all, or one each) and a gallery picture."""
-
-    _fields_ = (
-        ("query_step", ctypes.c_int64),  # 0: one query for all; 1: one each
-        ("query_places", ctypes.c_int64),  # M
-        ("query_room", ctypes.c_int64),  # M rounded up to panels
-        ("query_count", ctypes.c_void_p),  # (B,) and so on: see `read.Packing`
-        ("query_place", ctypes.c_void_p),
-        ("query_scaled", ctypes.c_void_p),
-        ("query_live", ctypes.c_void_p),
-        ("query_panels", ctypes.c_void_p),
-        ("gallery_places", ctypes.c_int64),  # N
-        ("gallery_vectors", ctypes.c_void_p),  # (B, N, D)
-        ("gallery_mask", ctypes.c_void_p),  # (B, N)
-        ("gallery_gain", ctypes.c_void_p),  # (B, N)
-        ("channels", ctypes.c_int64),  # D
-        ("rounds", ctypes.c_int64),
-        ("steepness", ctypes.c_double),  # see `form.Scales`
-        ("shift", ctypes.c_double),
-        ("half", ctypes.c_double),
-        ("corner", ctypes.c_double),  # w
-        ("dust", ctypes.c_double),  # g
-        ("query_strengths", ctypes.c_void_p),  # (B, M), zeros
-        ("gallery_strengths", ctypes.c_void_p),  # (B, N), zeros
-    )
-
-
-class Workspace(ctypes.Structure):
-    """What a thread needs for one pair."""
-
-    _fields_ = (
-        ("word", ctypes.c_void_p),
-        ("scaled", ctypes.c_void_p),
-        ("place", ctypes.c_void_p),
-        ("first", ctypes.c_void_p),  # c at the start
-        ("products", ctypes.c_void_p),  # of a tile and a panel
-        ("sums", ctypes.c_void_p),
-        ("rows", ctypes.c_void_p),
-        ("matrix", ctypes.c_void_p),
-    )
 
 
 def packing_module(form: Form, source: str) -> Any:
@@ -105,20 +62,18 @@ def matching_module(form: Form, source: str) -> Any:
 def _read_gallery(
     code: Code, job: dict[str, Value], work: dict[str, Value], pair: Value, form: Form, source: str
 ) -> Value:
-    from elvis.transport.cpu.read import SOURCES
-
     places, channels = job["gallery_places"], job["channels"]
     start = pair * places
     return code.call(
         "read",
         INT64,
         Array(code, job["gallery_vectors"], SOURCES[source]).at(start * channels),
-        Array(code, job["gallery_mask"], ir.IntType(8)).at(start),
+        Array(code, job["gallery_mask"], INT8).at(start),
         Array(code, job["gallery_gain"], FLOAT).at(start),
         places,
         channels,
         job["steepness"].rounded_to(FLOAT),
-        (job["half"] * -1).rounded_to(FLOAT),
+        job["half"].rounded_to(FLOAT),
         code.number(INT64, form.machine.tile),
         work["word"],
         work["scaled"],
@@ -169,8 +124,8 @@ class _Pair:
         self.gamma = code.variable(code.number(DOUBLE, 1))
         self.dusty = code.variable(code.number(FLOAT, 0))  # Σ b_j c_j
         self.all = code.variable(code.number(FLOAT, 0))  # Σ c_j
-        half, one = job["half"].rounded_to(FLOAT), code.number(FLOAT, 1)
-        self.start = power_of_two(code, half, one, code.number(FLOAT, 0), form.degree)  # c = 1, as scaled
+        half, minus = job["half"].rounded_to(FLOAT), code.number(FLOAT, -1)
+        self.start = power_of_two(code, half, minus, code.number(FLOAT, 0), form.degree)  # c = 1, as scaled
 
     def solve(self) -> None:
         code = self.code
@@ -193,7 +148,7 @@ class _Pair:
         code, lanes = self.code, self.lanes
         steepness = self.job["steepness"] / (UNIT * UNIT if self.form.pairs else 1.0)
         steepness = code.spread(steepness.rounded_to(FLOAT), lanes)
-        shift = code.spread((self.job["shift"] * -1).rounded_to(FLOAT), lanes)
+        shift = code.spread(self.job["shift"].rounded_to(FLOAT), lanes)
         for column in code.range(self.filled_columns, step=self.tile, certain=True):
             for row in code.range(self.filled_rows, step=self.form.panel, certain=True):
                 self._multiply(column, row)
@@ -212,7 +167,7 @@ class _Pair:
                 self.sums[row], self.sums[row + lanes] = left.value, right.value
 
     def _multiply(self, column: Value, row: Value) -> None:
-        """Into `products`: the inner products of a tile's gallery descriptors with the two vectors of a panel's queries."""
+        """Into `products`: inner products of a tile's gallery descriptors with the two vectors of a panel's queries."""
         code, lanes = self.code, self.lanes
         zero = code.number(self.whole if self.form.pairs else self.real, 0)
         sums = [(code.variable(zero), code.variable(zero)) for _ in range(self.tile)]

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from elvis.transport.cpu.form import Form, Scales, choose
-from elvis.transport.cpu.kernel import Match, Workspace, matching_module, packing_module
+from elvis.transport.cpu.job import Match, Packing, Workspace
+from elvis.transport.cpu.kernel import matching_module, packing_module
 from elvis.transport.cpu.machine import Compiled, Machine
 from elvis.transport.cpu.problem import Problem
-from elvis.transport.cpu.read import Packing
 
 Bytes = NDArray[np.uint8]
 SHARE = 4
@@ -121,7 +121,7 @@ def _pack(problem: Problem, form: Form, scales: Scales, threads: int) -> Packed:
                 places=places,
                 channels=channels,
                 steepness=scales.steepness,
-                offset=scales.half - scales.shift,
+                offset=scales.shift - scales.half,
                 word=word.ctypes.data,
                 panels=packed.panels.ctypes.data + query * room * depth * 4,
                 scaled=packed.scaled.ctypes.data + query * room * 4,

@@ -45,12 +45,14 @@ class Problem:
                 names = ", ".join(str(kind).removeprefix("torch.") for kind in TYPES)
                 raise TypeError(f"{side}: expected one of {names}, got {vectors.dtype}")
             for what in (f"{side}_gain", f"{side}_mask"):
-                if getattr(self, what).shape != vectors.shape[:2]:
-                    raise ValueError(
-                        f"{what}: expected shape {tuple(vectors.shape[:2])}, got {tuple(getattr(self, what).shape)}"
-                    )
+                shape, expected = tuple(getattr(self, what).shape), tuple(vectors.shape[:2])
+                if shape != expected:
+                    raise ValueError(f"{what}: expected shape {expected}, got {shape}")
             if getattr(self, f"{side}_mask").dtype != torch.bool:
                 raise TypeError(f"{side}_mask: expected dtype torch.bool, got {getattr(self, f'{side}_mask').dtype}")
+        self._lay_out()
+
+    def _lay_out(self) -> None:
         for name in ("query", "gallery", "query_gain", "gallery_gain", "query_mask", "gallery_mask"):
             value = getattr(self, name).detach()
             if value.device.type != "cpu":

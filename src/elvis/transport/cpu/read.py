@@ -10,13 +10,11 @@ side by side, so that a vector holds the same channel of several descriptors.
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any
-
-from llvmlite import ir
 
 from elvis.transport.cpu.emit import ADDRESS, FLOAT, INT8, INT16, INT32, INT64, Array, Code, Value
 from elvis.transport.cpu.form import LONGEST, Form
+from elvis.transport.cpu.job import Packing
 from elvis.transport.cpu.mathematics import NEAREST, power_of_two
 
 UNIT = 32767.0
@@ -24,26 +22,6 @@ UNIT = 32767.0
 Cauchy–Schwarz."""
 SOURCES = {"float32": FLOAT, "float16": INT16, "bfloat16": INT16, "int8": INT8}
 """Types of stored descriptors, and what LLVM reads for them (half precision as plain bits: any machine can)."""
-
-
-class Packing(ctypes.Structure):
-    """What `pack` works on: a picture of N places and D channels, and the arrays described above."""
-
-    _fields_ = (
-        ("vectors", ctypes.c_void_p),  # (N, D) in the source's type
-        ("mask", ctypes.c_void_p),  # (N,) bytes
-        ("gain", ctypes.c_void_p),  # (N,) float32
-        ("places", ctypes.c_int64),
-        ("channels", ctypes.c_int64),
-        ("steepness", ctypes.c_double),
-        ("offset", ctypes.c_double),
-        ("word", ctypes.c_void_p),
-        ("panels", ctypes.c_void_p),
-        ("scaled", ctypes.c_void_p),
-        ("live", ctypes.c_void_p),  # 1 for a real descriptor, 0 beyond
-        ("place", ctypes.c_void_p),
-        ("count", ctypes.c_void_p),  # one 64-bit integer: how many are real
-    )
 
 
 def define_read(module: Any, form: Form, source: str) -> None:
