@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: help setup test test-slow check format wheel clean
+.PHONY: help setup test test-slow lint check format wheel demo bench clean
 
 help:  ## list the verbs
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -16,17 +16,18 @@ $(READY): pyproject.toml constraints.txt
 
 setup: $(READY)  ## the environment alone
 
-test: $(READY)  ## the tests
+test: $(READY)  ## the tests: offline, on a CPU
 	$(BIN)/python -m pytest
 
-test-slow: $(READY)  ## the exhaustive ones too
-	$(BIN)/python -m pytest -m 'not gpu'
+test-slow: $(READY)  ## the exhaustive ones
+	$(BIN)/python -m pytest -m 'slow and not gpu'
 
-check: $(READY)  ## all that CI does: format, lint, types, every test
+lint: $(READY)  ## format, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright
-	$(BIN)/python -m pytest -m 'not gpu'
+
+check: lint test test-slow  ## all that CI does
 
 format: $(READY)  ## rewrite the sources in the house format
 	$(BIN)/ruff format .

@@ -21,6 +21,10 @@ Exit codes: 0 done · 1 any other failure · 2 wrong options or an unknown name 
 
 def build_app() -> typer.Typer:
     """The `elvis` command with all its verbs."""
+    from elvis.cli.doctor import doctor
+    from elvis.cli.index import index
+    from elvis.cli.manage import info, remove, verify
+    from elvis.cli.search import search
     from elvis.cli.weights import weights_app
 
     app = typer.Typer(
@@ -33,6 +37,8 @@ def build_app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_global_options)
+    for verb in (index, search, info, verify, remove, doctor):
+        app.command()(verb)
     app.add_typer(weights_app, name="weights")
     return app
 

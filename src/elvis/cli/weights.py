@@ -10,6 +10,23 @@ import typer
 weights_app = typer.Typer(help="List weights and their licences; convert published checkpoints.", no_args_is_help=True)
 
 
+@weights_app.command("list")
+def list_weights() -> None:
+    """List the backbones that go by a name, with licence and source; carried ones need no download."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from elvis.backbones.records import BACKBONES
+
+    table = Table(header_style="bold", box=None)
+    for column in ("name", "from", "licence", "in the paper"):
+        table.add_column(column)
+    for record in BACKBONES.values():
+        source = "carried in the package" if record.folder else record.hub + (" (gated)" if record.gated else "")
+        table.add_row(record.name, source, record.licence, record.used_by)
+    Console().print(table)
+
+
 @weights_app.command()
 def convert(
     published: Annotated[Path, typer.Argument(help="Published checkpoint (.pt, .pth or .safetensors).")],

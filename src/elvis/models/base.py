@@ -6,6 +6,7 @@ sum. A model says how to prepare, how to find the strongest matches, and what a 
 
 from abc import ABC, abstractmethod
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +17,13 @@ from elvis.values import Descriptors, Explanation
 
 
 class Matcher(nn.Module, ABC):
-    """A similarity of two pictures that is a sum of votes, one for each of their descriptors."""
+    """A similarity of two pictures that is a sum of votes, one for each of their descriptors.
+
+    Attributes:
+        config: settings, a frozen dataclass.
+    """
+
+    config: Any
 
     @property
     @abstractmethod
@@ -55,7 +62,11 @@ class Matcher(nn.Module, ABC):
     @torch.no_grad()
     def explain(self, query: Descriptors, gallery: Descriptors) -> Explanation:
         """All that a picture of the match needs, from descriptors that are not prepared yet."""
-        query, gallery = self.prepare(query), self.prepare(gallery)
+        return self.explain_prepared(self.prepare(query), self.prepare(gallery))
+
+    @torch.no_grad()
+    def explain_prepared(self, query: Descriptors, gallery: Descriptors) -> Explanation:
+        """`explain` from prepared descriptors, as an index holds them."""
         check_pair(query, gallery)
         if len(query) != len(gallery):
             query = query.select([0] * len(gallery))
