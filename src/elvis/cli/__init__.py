@@ -15,12 +15,14 @@ from elvis.errors import ElvisError
 EXIT_CODES = """
 Exit codes: 0 done · 1 any other failure · 2 wrong options or an unknown name · 3 an optional package is missing ·
 4 weights · 5 a picture cannot be read · 6 the index is missing or does not fit · 7 another process is writing to it ·
-8 it is damaged · 9 the disk is full · 10 nothing found · 130 interrupted
+8 it is damaged · 9 the disk is full · 10 nothing found · 11 a data set is malformed ·
+12 kept descriptors or scores are damaged · 130 interrupted
 """
 
 
 def build_app() -> typer.Typer:
     """The `elvis` command with all its verbs."""
+    from elvis.cli.bench import bench
     from elvis.cli.doctor import doctor
     from elvis.cli.index import index
     from elvis.cli.manage import info, remove, verify
@@ -37,7 +39,7 @@ def build_app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_global_options)
-    for verb in (index, search, info, verify, remove, doctor):
+    for verb in (index, search, info, verify, remove, bench, doctor):
         app.command()(verb)
     app.add_typer(weights_app, name="weights")
     return app

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from elvis.cli.options import Device
 
 if TYPE_CHECKING:
     from elvis.evaluation.methods import Method
@@ -32,7 +35,7 @@ def bench(
     descriptors: Annotated[int | None, typer.Option(min=1, help="How many a picture at most.")] = None,
     selection: Annotated[str | None, typer.Option(help="both-cues, or a detector file.")] = None,
     precision: Annotated[str | None, typer.Option(help="auto, fp32, bf16 or fp16.")] = None,
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    device: Device = "cpu",
     out: Annotated[
         Path | None, typer.Option(help="Folder for results.jsonl and the tables; a killed run resumes from it.")
     ] = None,
@@ -157,23 +160,44 @@ def _list() -> None:
 
 @contextmanager
 def _progress_bar() -> Generator[OnProgress]:
-    """A bar on stderr, a line a stage, with the time that is left; nothing where stderr is no terminal."""
+    """A bar a stage on stderr with the time that is left; where stderr is no terminal, a line a minute."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
     from rich.progress import Progress as Bars
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[left]}"))
     console = Console(stderr=True)
-    with Bars(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+    if not console.is_terminal:
+        yield _line_a_minute()
+        return
+    with Bars(*columns, console=console, transient=True) as bars:
         tasks: dict[str, Any] = {}
 
         def show(progress: Progress) -> None:
             if progress.stage not in tasks:
                 tasks[progress.stage] = bars.add_task(progress.stage, total=progress.total, left="")
-            left = "" if progress.seconds_left is None else f"{_duration(progress.seconds_left)} left"
-            bars.update(tasks[progress.stage], completed=progress.done, total=progress.total, left=left)
+            bars.update(tasks[progress.stage], completed=progress.done, total=progress.total, left=_time_left(progress))
 
         yield show
+
+
+def _line_a_minute() -> OnProgress:
+    told: dict[str, float] = {}
+
+    def show(progress: Progress) -> None:
+        now = time.monotonic()
+        if progress.done == progress.total or progress.stage not in told or now - told[progress.stage] >= 60:
+            told[progress.stage] = now
+            counts = f"{progress.stage}: {progress.done:,} of {progress.total:,}"
+            typer.echo(", ".join(filter(None, (counts, _time_left(progress)))), err=True)
+
+    return show
+
+
+def _time_left(progress: Progress) -> str:
+    if progress.seconds_left is None or progress.done == progress.total:
+        return ""
+    return f"{_duration(progress.seconds_left)} left"
 
 
 def _duration(seconds: float) -> str:

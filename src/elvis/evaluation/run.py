@@ -76,6 +76,8 @@ def run(
     for benchmark in benchmarks:
         if split_by is not None:
             split_queries([picture.name for picture in benchmark.queries], split_by)
+    if out is not None:
+        _make_folder(out / "scores")
     results: list[Result] = []
     with _ranking_file(rankings) as stream:
         for benchmark in benchmarks:
@@ -117,10 +119,7 @@ def _measure(
         "device": settings.device,
         "code": library_code(),
     }
-    keep = None
-    if out is not None:
-        _make_folder(out / "scores")
-        keep = out / "scores", depends_on
+    keep = (out / "scores", depends_on) if out is not None else None
     began, clock = datetime.now(UTC), time.monotonic()
     outcomes = evaluate(
         collection, start, method.model, settings, name=method.label, keep=keep, on_progress=on_progress
@@ -139,6 +138,7 @@ def _measure(
         "protocol": asdict(benchmark.protocol),
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
+        "seed": None,  # nothing is drawn; a head's training seed stands in its settings
         "started": began.isoformat(timespec="seconds"),
         "seconds": round(time.monotonic() - clock, 2),
     }
