@@ -160,11 +160,60 @@ def test_bad_arguments_are_named(change: dict, error: type[Exception], words: st
         sinkhorn(**{**problem(2, 4, 3), **change})
 
 
-def test_strengths_in_blocks_equal_strengths_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("temperature", [0.04, 0.02], ids=["scalings", "log domain"])
+def test_strengths_in_blocks_equal_strengths_at_once(monkeypatch: pytest.MonkeyPatch, temperature: float) -> None:
+    query, gallery = prepared_pair()
+    at_once = strengths(query, gallery, 1.0, temperature=temperature, rounds=10)
+    monkeypatch.setattr("elvis.transport.similarity.CPU_BLOCK", 1000)
+    in_blocks = strengths(query, gallery, 1.0, temperature=temperature, rounds=10)
+    torch.testing.assert_close(in_blocks, at_once)
+
+
+def prepared_pair() -> tuple[Descriptors, Descriptors]:
     vectors = torch.nn.functional.normalize(torch.randn(7, 20, 16), dim=-1)
     gallery = Descriptors(vectors, gain=torch.rand(7, 20))
-    query = gallery.select(2)
-    at_once = strengths(query, gallery, 1.0, temperature=0.1, rounds=10)
-    monkeypatch.setattr("elvis.transport.similarity.CPU_BLOCK", 1000)
-    in_blocks = strengths(query, gallery, 1.0, temperature=0.1, rounds=10)
-    torch.testing.assert_close(in_blocks, at_once)
+    return gallery.select(2), gallery
+
+
+@pytest.mark.parametrize(("dtype", "error"), [(torch.float32, 1e-5), (torch.float16, 1e-3), (torch.bfloat16, 2e-2)])
+def test_a_search_takes_the_fused_kernel_where_it_fits(
+    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, error: float
+) -> None:
+    from elvis.transport import cpu
+
+    if cpu.available() is not None:
+        pytest.skip(cpu.available())
+    query, gallery = prepared_pair()
+    truth = reference.sinkhorn(
+        torch.einsum("md,bnd->bmn", query.vectors[0], gallery.vectors).double(),
+        query.gain.expand(7, -1).double(),
+        gallery.gain.double(),
+        1.0,
+        temperature=0.1,
+        rounds=10,
+        query_mask=query.mask,
+        gallery_mask=gallery.mask,
+    )
+    monkeypatch.setattr(scaling, "sinkhorn", None)
+    monkeypatch.setattr(reference, "sinkhorn", None)
+    found = strengths(query, gallery.to(dtype), 1.0, temperature=0.1, rounds=10)
+    torch.testing.assert_close(found.query.double(), truth.row_max, atol=error, rtol=0)
+    torch.testing.assert_close(found.gallery.double(), truth.column_max, atol=error, rtol=0)
+
+
+def test_without_the_kernel_one_line_says_so_and_the_answer_is_the_same(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from elvis import transport
+    from elvis.transport import cpu
+
+    query, gallery = prepared_pair()
+    before = strengths(query, gallery, 1.0, temperature=0.1, rounds=10)
+    transport._kernel_is_there.cache_clear()
+    monkeypatch.setattr(cpu, "available", lambda: "no compiler in this test")
+    after = [strengths(query, gallery, 1.0, temperature=0.1, rounds=10) for _ in range(2)][1]
+    transport._kernel_is_there.cache_clear()
+    torch.testing.assert_close(after, before, atol=1e-5, rtol=0)
+    assert [record.message for record in caplog.records] == [
+        "the fused CPU kernel cannot run here: no compiler in this test; matching is several times slower"
+    ]

@@ -1,12 +1,14 @@
 """Optimal transport between two sets of descriptors: one definition, one door, several ways to compute it.
 
-`reference.py` is the truth (log domain, gradients), `scaling.py` the same in plain matrix–vector products. `sinkhorn`
-refines a similarity matrix; `strengths` goes from descriptors to the strongest match of each, which is all that a
-search needs, in blocks of pairs that stay in the cache.
+`reference.py` is the truth (log domain, gradients), `scaling.py` the same in plain matrix–vector products, `cpu/` a
+fused kernel for searching on a CPU. `sinkhorn` refines a similarity matrix; `strengths` goes from descriptors to the
+strongest match of each, which is all that a search needs.
 """
 
 from __future__ import annotations
 
+import logging
+from functools import cache
 from typing import NamedTuple, Protocol
 
 import torch
@@ -16,6 +18,10 @@ from elvis.transport import reference, scaling
 from elvis.transport.similarity import blocks, check_pair, cosines
 from elvis.values import Descriptors
 
+logger = logging.getLogger(__name__)
+
+KERNEL_TEMPERATURE = 0.05
+"""Smallest λ that the fused kernel's number formats hold."""
 SAFE_EXPONENT = 30.0
 """exp(±30) and the products of two such numbers fit in float32: beyond it the log domain is used."""
 
@@ -111,6 +117,9 @@ def strengths(
 
     if _needs_gradient(query.vectors, gallery.vectors, query.gain, gallery.gain, corner, temperature):
         return solve(query, gallery)
+    check_pair(query, gallery)
+    if _kernel_fits(query, gallery, _number(temperature)):
+        return _fused(query, gallery, _number(corner), _number(temperature), rounds)
     parts = [solve(*block) for block in blocks(query, gallery)]
     return Strengths(torch.cat([part.query for part in parts]), torch.cat([part.gallery for part in parts]))
 
@@ -122,6 +131,48 @@ def transport(
     check_pair(query, gallery)
     similarity = cosines(query, gallery)
     return _solve(similarity, query.gain, gallery.gain, corner, temperature, rounds, query.mask, gallery.mask)
+
+
+def _kernel_fits(query: Descriptors, gallery: Descriptors, temperature: float) -> bool:
+    """Whether the fused CPU kernel may take these: see its docstring for what it holds."""
+    if query.gain is None or gallery.gain is None or query.vectors.device.type != "cpu":
+        return False
+    if torch.float64 in (query.vectors.dtype, gallery.vectors.dtype) or temperature < KERNEL_TEMPERATURE:
+        return False
+    largest = max(float(gain.abs().max()) for gain in (query.gain, gallery.gain))
+    return largest / temperature <= SAFE_EXPONENT and _kernel_is_there()
+
+
+@cache
+def _kernel_is_there() -> bool:
+    from elvis.transport import cpu
+
+    if (reason := cpu.available()) is not None:
+        logger.warning("the fused CPU kernel cannot run here: %s; matching is several times slower", reason)
+        return False
+    return True
+
+
+def _fused(query: Descriptors, gallery: Descriptors, corner: float, temperature: float, rounds: int) -> Strengths:
+    from elvis.transport import cpu
+
+    if rounds < 1:
+        raise ValueError(f"rounds: expected at least 1, got {rounds}")
+    # Half precision has lost more already than the kernel's 16-bit form does; float32 gets the exact form.
+    exact = gallery.vectors.dtype == torch.float32
+    rows, columns = cpu.strengths(
+        query.vectors,
+        gallery.vectors,
+        query.gain,
+        gallery.gain,
+        corner,
+        temperature,
+        rounds,
+        query.mask,
+        gallery.mask,
+        exact,
+    )
+    return Strengths(rows, columns)
 
 
 def _solve(
