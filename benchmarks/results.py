@@ -1,0 +1,48 @@
+"""Results as JSON lines, one file a suite: read, replaced for this machine, compared with."""
+
+import json
+from pathlib import Path
+
+FOLDER = Path(__file__).parent / "results"
+FALL = 0.8
+"""The guard fails where a ratio is below this share of the committed one."""
+
+
+def read(suite: str) -> list[dict]:
+    """All lines of a suite, of all machines."""
+    path = FOLDER / f"{suite}.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def replace(suite: str, records: list[dict]) -> None:
+    """Write this machine's lines in place of its old ones."""
+    machines = {record["machine"] for record in records}
+    kept = [record for record in read(suite) if record["machine"] not in machines]
+    FOLDER.mkdir(exist_ok=True)
+    lines = [json.dumps(_rounded(record), ensure_ascii=False) + "\n" for record in kept + records]
+    (FOLDER / f"{suite}.jsonl").write_text("".join(lines), encoding="utf-8")
+
+
+def guard(suite: str, records: list[dict]) -> int:
+    """Compare with the committed lines of the same machine kind; 1 if a ratio fell by a fifth, 2 if there are none."""
+
+    def key(record: dict) -> tuple:
+        return record["machine"], record["variant"], record["channels"], record["threads"]
+
+    committed = {key(record): record for record in read(suite)}
+    compared = [(record, committed[key(record)]) for record in records if key(record) in committed]
+    if not compared:
+        print(f"no committed result of this machine kind ({records[0]['machine']}): nothing to compare with")
+        return 2
+    fallen = [(now, then) for now, then in compared if now["ratio"] < FALL * then["ratio"]]
+    for now, then in fallen:
+        print(
+            f"slower: {now['variant']}, D {now['channels']}, {now['threads']} threads: {now['ratio']:.1f}x, "
+            f"committed {then['ratio']:.1f}x"
+        )
+    print(f"{len(compared) - len(fallen)} of {len(compared)} ratios held")
+    return 1 if fallen else 0
+
+
+def _rounded(record: dict) -> dict:
+    return {name: float(f"{value:.4g}") if isinstance(value, float) else value for name, value in record.items()}
