@@ -142,10 +142,22 @@ def test_avif_is_read_where_pillow_can():
     assert near(open_image(encoded(Image.new("RGB", (32, 32), RED), "AVIF", quality=95)).getpixel((9, 9)), RED, 12)
 
 
-def test_heic_is_read_or_says_what_brings_it():
+def test_heic_says_what_brings_it():
     content = b"\0\0\0\x18ftypheic\0\0\0\0heicmif1" + bytes(64)
     with pytest.raises(UnreadableImage, match="damaged" if "HEIF" in readable_formats() else "pip install pillow-heif"):
         open_image(content)
+
+
+def test_heic_is_read_where_its_package_is_installed():
+    pytest.importorskip("pillow_heif", reason="pillow-heif is not installed")
+    assert "HEIF" in readable_formats()
+    found = open_image(encoded(quarters(64, 32), "HEIF", quality=98))
+    assert all(near(a, b, 20) for a, b in zip(corners(found), [RED, GREEN, BLUE, YELLOW], strict=True))
+
+
+def test_a_picture_in_several_parts_gives_its_first():
+    content = encoded(Image.new("RGB", (8, 8), RED), "MPO", save_all=True, append_images=[Image.new("RGB", (8, 8))])
+    assert near(open_image(content).getpixel((4, 4)), RED)
 
 
 def test_one_pixel_and_the_thinnest_pictures(tmp_path):

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FORMATS: dict[str, tuple[str, ...]] = {
-    "JPEG": (".jpg", ".jpeg", ".jpe", ".jfif"),
-    "MPO": (".mpo",),
+    "JPEG": (".jpg", ".jpeg", ".jpe", ".jfif", ".mpo"),
     "PNG": (".png", ".apng"),
     "WEBP": (".webp",),
     "AVIF": (".avif", ".avifs"),

@@ -67,7 +67,9 @@ class Backbone:
         self.dtype: torch.dtype = next(network.parameters()).dtype
         self._network, self._heads = network, config.num_attention_heads
         self._layer = _layers(network, blocks)[block]
-        self._final_norm: nn.Module = getattr(network, _FINAL_NORM[FAMILIES[family].model_class])
+        # Older transformers 5.x wrap SigLIP's vision tower once more.
+        self._trunk: nn.Module = getattr(network, "vision_model", network)
+        self._final_norm = self._trunk.get_submodule(_FINAL_NORM[FAMILIES[family].model_class])
         self._pooled = FAMILIES[family].model_class == "SiglipVisionModel"
         self._mean = torch.tensor(FAMILIES[family].mean, device=device)[:, None, None]
         self._std = torch.tensor(FAMILIES[family].std, device=device)[:, None, None]
@@ -116,7 +118,7 @@ class Backbone:
 
         handles = [self._layer.register_forward_hook(tokens)]
         if self._pooled:
-            pooling = self._network.get_submodule("head.attention")
+            pooling = self._trunk.get_submodule("head.attention")
             handles.append(pooling.register_forward_hook(output_as("pooling", 1)))
         else:
             attention = self._layer.get_submodule("attention")
@@ -246,7 +248,7 @@ def _load_network(folder: Path, model_class: str, dtype: torch.dtype) -> nn.Modu
             f"{place} is no complete {model_class}: {len(unfit)} weights are missing or of another size, "
             f"as {min(unfit)}; get its files again"
         )
-    if model_class == "SiglipVisionModel" and not network.config.vision_use_head:
+    if model_class == "SiglipVisionModel" and not getattr(network.config, "vision_use_head", True):
         raise WeightsError(f"{place} has no attention pooling, which gives the global vector: use a full checkpoint")
     return network
 
