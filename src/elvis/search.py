@@ -18,7 +18,7 @@ from elvis.images import Crop, open_image
 from elvis.models import Matcher
 from elvis.ranking import IndexRanking
 from elvis.store import Index, Neighbour
-from elvis.values import Descriptors, Hit
+from elvis.values import Descriptors, Explanation, Hit
 
 logger = logging.getLogger(__name__)
 
@@ -189,6 +189,23 @@ class Searcher:
         for reason in candidates.damaged.values():
             logger.warning("left out: %s", reason)
         return SearchResult(hits, self.method, len(candidates.neighbours), seconds, sorted(candidates.damaged.values()))
+
+    def explain(self, query: Query | Descriptors, path: str, crop: Crop | None = None) -> Explanation:
+        """Why an indexed picture scored what it did.
+
+        Args:
+            query: a picture, or what `describe` gave.
+            path: of the indexed picture, as a hit names it.
+            crop: as in `search`.
+        """
+        model = self._ranking.model
+        if model is None:
+            raise ValueError("explain: expected a method that matches descriptors, got global")
+        view = query if isinstance(query, Descriptors) else self.describe(query, crop)
+        with torch.inference_mode():
+            found = self.index.descriptors([path], raw=self._ranking.from_raw).to(view.vectors.device)
+            ready = model.prepare(found) if self._ranking.from_raw else found
+            return model.explain_prepared(model.prepare(view), ready)
 
     def _nearest(self, views: Sequence[Descriptors], count: int, where: str | None) -> _Candidates:
         """The nearest by global vector; of several views each picture counts by the view it is nearest to."""

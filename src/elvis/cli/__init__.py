@@ -23,7 +23,9 @@ Exit codes: 0 done · 1 any other failure · 2 wrong options or an unknown name 
 def build_app() -> typer.Typer:
     """The `elvis` command with all its verbs."""
     from elvis.cli.bench import bench
+    from elvis.cli.compare import compare, explain
     from elvis.cli.doctor import doctor
+    from elvis.cli.groups import groups
     from elvis.cli.index import index
     from elvis.cli.manage import info, remove, verify
     from elvis.cli.search import search
@@ -39,7 +41,7 @@ def build_app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_global_options)
-    for verb in (index, search, info, verify, remove, bench, doctor):
+    for verb in (index, search, compare, explain, groups, info, verify, remove, bench, doctor):
         app.command()(verb)
     app.add_typer(weights_app, name="weights")
     return app

@@ -53,6 +53,7 @@ def search(
     A folder as query asks for each of its pictures: which of these do I have already? Ends with code 10 when nothing
     was found for any query, and with 5 when a query could not be read (the others are answered all the same).
     """
+    from elvis.cli.pictures import save_explanations, save_sheet, sheet_place
     from elvis.search import Searcher
     from elvis.store import Index
 
@@ -68,13 +69,10 @@ def search(
                 continue
             found += len(result)
             _show(name, result, as_json=as_json, verbose=verbose)
-            if explain is not None or sheet is not None:
-                from elvis.cli.pictures import save_explanations, save_sheet
-
-                if explain is not None:
-                    save_explanations(searcher, query, area, result, explain)
-                if sheet is not None:
-                    save_sheet(opened, query, result, sheet if len(queries) == 1 or together else sheet / f"{name}.png")
+            if explain is not None:
+                save_explanations(searcher, query, area, result, explain)
+            if sheet is not None:
+                save_sheet(query, result, sheet_place(sheet, query, together or len(queries) == 1))
     for path, reason in skipped:
         sys.stderr.write(f"elvis: query left out: {path}: {reason}\n")
     if skipped:
