@@ -12,12 +12,12 @@ def write() -> None:
     records = results.read("transport")
     machines = list(dict.fromkeys(record["machine"] for record in records))
     parts = [INTRODUCTION]
+    PAGE.parent.mkdir(exist_ok=True)
     for number, machine in enumerate(machines, 1):
         lines = [record for record in records if record["machine"] == machine]
         plot = PAGE.with_name(f"benchmarks-transport-{number}.svg")
         _plot(lines, plot)
         parts.append(_section(machine, lines, plot.name))
-    PAGE.parent.mkdir(exist_ok=True)
     PAGE.write_text("\n".join(parts), encoding="utf-8")
     print(f"wrote {PAGE}")
 

@@ -83,25 +83,31 @@ def run(given, *, exact, machine=None, threads=1):
 
 
 def machines():
-    """Forms of the kernel that this processor can run."""
+    """Forms of the kernel that this processor can run; those that add little to the others are slow tests."""
     if cpu.available() is not None:
         return []
     from elvis.transport.cpu.machine import Machine, host
 
     here = host()
-    forms = [here, Machine("plain", 4, 12, None, here.triple, here.cpu, here.features)]
+    pairs = "llvm.x86.{}"
+    more = [Machine("plain", 4, 12, None, here.triple, here.cpu, here.features)]
+    forms = [here]
     if here.name in ("avx512", "avx2", "sse2"):
-        pairs = "llvm.x86.sse2.pmadd.wd"
-        forms += [Machine(level, 4, 6, pairs, here.triple, level) for level in ("x86-64", "x86-64-v2")]
+        forms.append(Machine("x86-64", 4, 6, pairs.format("sse2.pmadd.wd"), here.triple, "x86-64"))
+        more.append(Machine("x86-64-v2", 4, 6, pairs.format("sse2.pmadd.wd"), here.triple, "x86-64-v2"))
     if here.name in ("avx512", "avx2"):
-        forms.append(Machine("haswell", 8, 6, "llvm.x86.avx2.pmadd.wd", here.triple, "haswell"))
+        forms.append(Machine("haswell", 8, 6, pairs.format("avx2.pmadd.wd"), here.triple, "haswell"))
     if here.name == "avx512":
-        forms.append(Machine("skylake", 16, 12, "llvm.x86.avx512.pmaddw.d.512", here.triple, "skylake-avx512"))
-    return forms
+        more.append(Machine("skylake", 16, 12, pairs.format("avx512.pmaddw.d.512"), here.triple, "skylake-avx512"))
+    return [
+        pytest.param(machine, id=machine.name, marks=marks)
+        for some, marks in ((forms, ()), (more, pytest.mark.slow))
+        for machine in some
+    ]
 
 
 every_form = pytest.mark.parametrize("exact", [False, True], ids=["fast", "exact"])
-every_machine = pytest.mark.parametrize("machine", machines(), ids=lambda machine: machine.name)
+every_machine = pytest.mark.parametrize("machine", machines())
 
 
 @every_form
