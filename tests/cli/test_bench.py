@@ -55,7 +55,7 @@ def test_list_names_data_sets_and_methods(elvis):
 def test_from_pictures_to_table_results_and_rankings(elvis, toys, tmp_path):
     torch.manual_seed(0)
     Elvis(ElvisConfig(input_dim=384, dim=16)).save_pretrained(tmp_path / "head")
-    words = ["bench", toys, "--methods", "global,chamfer-ot,elvis", "--head", tmp_path / "head", "--longer-side", 70]
+    words = ["bench", toys, "--methods", "global,chamfer-ot,elvis", "--head", tmp_path / "head", "--size", 70]
     words += ["--precision", "fp32", "--cache", tmp_path / "cache", "--split-by", "left|right"]
     words += ["--out", tmp_path / "out", "--rankings", tmp_path / "rankings.jsonl"]
     code, out, err = elvis(*words)
@@ -78,12 +78,18 @@ def test_from_pictures_to_table_results_and_rankings(elvis, toys, tmp_path):
     assert len(rankings) == 18
     assert all(len(line["ranked"]) == len(line["scores"]) == 5 for line in rankings)
     assert {file.suffix for file in (tmp_path / "out").glob("table.*")} == {".md", ".tex", ".html"}
-    assert (tmp_path / "out" / "table.md").read_text().strip() == out.strip()
+    table = (tmp_path / "out" / "table.md").read_text()
+    assert out.endswith(table)
+    # Without data sets the same table is rendered from the results alone.
+    assert elvis("bench", "--out", tmp_path / "out") == (0, table, "")
+    code, latex, _ = elvis("bench", "--out", tmp_path / "out", "--format", "latex", "--baseline", "elvis")
+    assert (code, latex) == (0, (tmp_path / "out" / "table.tex").read_text())
+    assert "difference to elvis" in latex
 
 
 @pytest.mark.weights
 def test_a_damaged_cache_is_refused_in_one_line(elvis, toys, tmp_path):
-    words = ["bench", toys, "--methods", "global", "--longer-side", 28, "--cache", tmp_path / "cache"]
+    words = ["bench", toys, "--methods", "global", "--size", 28, "--cache", tmp_path / "cache"]
     assert elvis(*words)[0] == 0
     file = sorted((tmp_path / "cache").glob("*/*/*.safetensors"))[0]
     content = bytearray(file.read_bytes())
@@ -105,6 +111,7 @@ def test_a_damaged_cache_is_refused_in_one_line(elvis, toys, tmp_path):
         (["TOYS", "--format", "word"], 2, "unknown table format 'word': choose one of html, latex, markdown"),
         (["TOYS", "--baseline", "chamfer", "--methods", "global"], 2, "unknown baseline 'chamfer'"),
         (["TOYS", "--block", "3"], 2, "block: expected a place from the end"),
+        (["TOYS", "--preset", "slow"], 2, "unknown preset 'slow': choose one of accurate, balanced, fast"),
         (["TOYS", "--depth", "0"], 2, "--depth"),
     ],
 )

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -15,7 +16,9 @@ from elvis.cli.options import Device
 if TYPE_CHECKING:
     from elvis.evaluation.methods import Method
     from elvis.evaluation.progress import OnProgress, Progress
+    from elvis.evaluation.results import Result
     from elvis.evaluation.run import Contender
+    from elvis.evaluation.tables import Format
 
 
 def bench(
@@ -29,12 +32,15 @@ def bench(
         list[str] | None, typer.Option(help="Weights of trained methods: a folder or hub name, or METHOD=PLACE.")
     ] = None,
     depth: Annotated[int, typer.Option(min=1, help="How many of the best by global vector are re-ranked.")] = 400,
-    backbone: Annotated[str | None, typer.Option(help="Name, folder or hub name.", show_default=False)] = None,
-    block: Annotated[int | None, typer.Option(help="Whose tokens, from the end: -1 is the last.")] = None,
-    longer_side: Annotated[int | None, typer.Option(min=1, help="Of a resized picture, in pixels.")] = None,
-    descriptors: Annotated[int | None, typer.Option(min=1, help="How many a picture at most.")] = None,
+    preset: Annotated[str | None, typer.Option(help="Extraction: fast, balanced or accurate.")] = None,
+    backbone: Annotated[
+        str | None, typer.Option(help="Name (see `elvis weights list`), folder, or owner/name on the hub.")
+    ] = None,
+    size: Annotated[int | None, typer.Option(min=1, help="Longer side of the resized picture in pixels.")] = None,
+    descriptors: Annotated[int | None, typer.Option(min=1, help="Descriptors kept a picture at most.")] = None,
+    block: Annotated[int | None, typer.Option(help="Block of the backbone, from the end: -1 is the last.")] = None,
     selection: Annotated[str | None, typer.Option(help="both-cues, or a detector file.")] = None,
-    precision: Annotated[str | None, typer.Option(help="auto, fp32, bf16 or fp16.")] = None,
+    precision: Annotated[str | None, typer.Option(help="auto, bf16, fp16 or fp32.")] = None,
     device: Device = "cpu",
     out: Annotated[
         Path | None, typer.Option(help="Folder for results.jsonl and the tables; a killed run resumes from it.")
@@ -57,7 +63,8 @@ def bench(
     """Measure methods on data sets: mAP with the difference to the best hand-made method, and its interval.
 
     Descriptors are extracted once and kept; the options of the extraction, when left out, are those a head was
-    trained with, or the product's. Every data set is checked before any work is done.
+    trained with, or the product's. Every data set is checked before any work is done. Without data sets, the
+    tables of the results in --out are printed.
     """
     from elvis.errors import UnknownName
     from elvis.evaluation.benchmark import EvaluationSettings
@@ -66,14 +73,17 @@ def bench(
     from elvis.evaluation.methods import load_methods
     from elvis.evaluation.results import load_results
     from elvis.evaluation.run import run
-    from elvis.evaluation.tables import RENDERERS, Format, dataset_table, main_table
+    from elvis.evaluation.tables import RENDERERS
 
     if list_:
         _list()
         return
     if table_format not in RENDERERS:
         raise UnknownName("table format", table_format, RENDERERS)
-    form: Format = table_format  # pyright: ignore[reportAssignmentType] - checked above
+    form = cast("Format", table_format)
+    if not folders and out is not None and (out / "results.jsonl").exists():
+        _show([*load_results(out)], form, baseline, seed, out)
+        return
     benchmarks = [load_benchmark(folder) for folder in folders or []]
     if not benchmarks:
         raise ValueError("data sets: expected at least one folder with an images.csv, got none")
@@ -85,13 +95,15 @@ def bench(
     asked = {
         "backbone": backbone,
         "block": block,
-        "longer_side": longer_side,
+        "longer_side": size,
         "descriptors": descriptors,
         "selection": selection,
         "precision": precision,
     }
-    contenders = _contenders(chosen, {name: value for name, value in asked.items() if value is not None}, device)
-    settings = EvaluationSettings(depth=depth, memory=int(memory * 2**30), device=device)
+    given = {name: value for name, value in asked.items() if value is not None}
+    contenders = _contenders(chosen, preset, given, device)
+    pairs = EvaluationSettings().pairs if device == "cpu" else 256
+    settings = EvaluationSettings(depth=depth, pairs=pairs, memory=int(memory * 2**30), device=device)
     if out is not None and (out / "results.jsonl").exists():
         load_results(out)  # a damaged file is refused before the work, not after it
     with _progress_bar() as on_progress:
@@ -105,35 +117,42 @@ def bench(
             split_by=split_by,
             on_progress=on_progress,
         )
-    tables = [main_table(results, baseline=baseline, seed=seed), dataset_table(results)]
-    typer.echo("\n\n".join(table.render(form) for table in tables))
-    if out is not None:
-        _write_tables(out, tables)
+    _show(results, form, baseline, seed, out)
     if lost := max(int(result.details["missing"]) for result in results):
         typer.echo(f"up to {lost:,} pictures of a data set were missing or unreadable: see the table", err=True)
 
 
-def _contenders(methods: list[Method], asked: dict[str, Any], device: str) -> list[Contender]:
+def _contenders(methods: list[Method], preset: str | None, given: dict[str, Any], device: str) -> list[Contender]:
     """Every method with its extractor; equal settings share one."""
+    from elvis.errors import UnknownName
     from elvis.evaluation.run import Contender
-    from elvis.extract import ExtractionSettings, Extractor
+    from elvis.extract import DEFAULT_PRESET, PRESETS, ExtractionSettings, Extractor
 
+    if preset is not None and preset not in PRESETS:
+        raise UnknownName("preset", preset, PRESETS)
     extractors: dict[ExtractionSettings, Extractor] = {}
     contenders: list[Contender] = []
     for method in methods:
-        trained_with: dict[str, Any] = method.config.get("extraction") or {}
-        settings = ExtractionSettings.from_dict({**trained_with, **asked})
+        base = PRESETS[preset or DEFAULT_PRESET]
+        if preset is None and method.config.get("extraction"):
+            base = ExtractionSettings.from_dict(method.config["extraction"])
+        settings = replace(base, **given)
         if settings not in extractors:
             extractors[settings] = Extractor(settings, device=device)
         contenders.append(Contender(method, extractors[settings], settings.to_dict()))
     return contenders
 
 
-def _write_tables(out: Path, tables: list[Any]) -> None:
+def _show(results: list[Result], form: Format, baseline: str | None, seed: int, out: Path | None) -> None:
+    """Print the tables; beside results that are kept, keep them too, in every format."""
     from elvis.errors import CacheError
     from elvis.evaluation.cache import write_atomically
-    from elvis.evaluation.tables import RENDERERS
+    from elvis.evaluation.tables import RENDERERS, dataset_table, main_table
 
+    tables = [main_table(results, baseline=baseline, seed=seed), dataset_table(results)]
+    typer.echo("\n\n".join(table.render(form) for table in tables))
+    if out is None:
+        return
     suffixes = {"markdown": "md", "latex": "tex", "html": "html"}
     for form in RENDERERS:
         text = "\n\n".join(table.render(form) for table in tables) + "\n"

@@ -37,13 +37,13 @@ class EvaluationSettings:
 
     Attributes:
         depth: how many of the best by global vector are re-ranked.
-        pairs: how many candidates are scored at once.
+        pairs: how many candidates are scored at once; few keep a CPU's caches warm, a GPU wants hundreds.
         memory: bytes of prepared descriptors held in memory; the rest goes to disk.
         device: where models run.
     """
 
     depth: int = 400
-    pairs: int = 64
+    pairs: int = 16
     memory: int = 2 << 30
     device: str = "cpu"
 

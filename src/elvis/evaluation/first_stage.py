@@ -41,9 +41,12 @@ def nearest(queries: Similarities, blocks: Iterable[Similarities], length: int) 
             for query, row in enumerate(found, first):
                 if not np.isfinite(row).all():
                     raise ValueError("vectors: expected finite numbers, got NaN or infinity")
+                # Of a long gallery few reach the list; equal ones do not, since those before them stay.
+                full = len(ids[query]) == length
+                new = np.flatnonzero(row > cosines[query][-1]) if full else np.arange(len(row))
                 # Earlier blocks come first, so that a stable sort leaves equal ones in gallery order.
-                all_ids = np.concatenate([ids[query], np.arange(start, start + len(row))])
-                both = np.concatenate([cosines[query], row])
+                all_ids = np.concatenate([ids[query], new + start])
+                both = np.concatenate([cosines[query], row[new]])
                 kept = _best(both, length)
                 ids[query], cosines[query] = all_ids[kept], both[kept]
         start += len(block)
