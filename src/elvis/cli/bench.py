@@ -147,17 +147,16 @@ def _show(results: list[Result], form: Format, baseline: str | None, seed: int, 
     """Print the tables; beside results that are kept, keep them too, in every format."""
     from elvis.errors import CacheError
     from elvis.evaluation.cache import write_atomically
-    from elvis.evaluation.tables import RENDERERS, dataset_table, main_table
+    from elvis.evaluation.tables import SUFFIXES, dataset_table, main_table
 
     tables = [main_table(results, baseline=baseline, seed=seed), dataset_table(results)]
     typer.echo("\n\n".join(table.render(form) for table in tables))
     if out is None:
         return
-    suffixes = {"markdown": "md", "latex": "tex", "html": "html"}
-    for form in RENDERERS:
-        text = "\n\n".join(table.render(form) for table in tables) + "\n"
+    for each, suffix in SUFFIXES.items():
+        text = "\n\n".join(table.render(each) for table in tables) + "\n"
         try:
-            write_atomically(out / f"table.{suffixes[form]}", text.encode())
+            write_atomically(out / f"table.{suffix}", text.encode())
         except OSError as error:
             raise CacheError(f"{out} cannot be written: {error.strerror}") from error
 

@@ -198,5 +198,7 @@ def _html(table: Table) -> str:
     return "\n".join(["<table>", f"<thead>{head}</thead>", "<tbody>", *body, "</tbody>", "</table>", *notes])
 
 
-RENDERERS: dict[str, Callable[[Table], str]] = {"markdown": _markdown, "latex": _latex, "html": _html}
+RENDERERS: dict[Format, Callable[[Table], str]] = {"markdown": _markdown, "latex": _latex, "html": _html}
 """How a table becomes text, by the name of the format."""
+SUFFIXES: dict[Format, str] = {"markdown": "md", "latex": "tex", "html": "html"}
+"""Of a file in each format."""
