@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import torch
+from PIL import Image, ImageEnhance
 
 from elvis import Descriptors
 from elvis.models import Chamfer, ChamferConfig, ChamferTransport, Elvis, ElvisConfig
@@ -40,3 +44,21 @@ MATCHERS = {
     "chamfer-ot": lambda: ChamferTransport(),
     "chamfer-ot-standardised": lambda: ChamferTransport(ChamferConfig(standardise=True)),
 }
+
+
+def draw_collection(folder: Path) -> Path:
+    """Eight things of coloured tiles, each twice in `photos/`; three of them anew, darker and cut, in `queries/`."""
+    (folder / "photos").mkdir()
+    (folder / "queries").mkdir()
+    lines = ["path,museum,year"]
+    for thing in range(8):
+        tiles = np.random.default_rng(thing).integers(0, 256, (8, 10, 3), dtype=np.uint8)
+        picture = Image.fromarray(tiles).resize((160, 128), Image.Resampling.NEAREST)
+        for view, changed in enumerate((picture, ImageEnhance.Brightness(picture).enhance(1.04))):
+            changed.save(folder / "photos" / f"thing{thing}-{view}.png")
+            lines.append(f"photos/thing{thing}-{view}.png,{'Met' if thing < 4 else 'Tate'},{1900 + thing}")
+        if thing in (1, 4, 6):
+            query = ImageEnhance.Brightness(picture).enhance(0.97)
+            query.save(folder / "queries" / f"thing{thing}.jpg", quality=95)
+    (folder / "facts.csv").write_text("\n".join(lines) + "\n")
+    return folder

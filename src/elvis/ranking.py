@@ -70,7 +70,10 @@ class IndexRanking:
         if self.method == "elvis":
             self.model = load_model("elvis", head or card.model_settings.get("head"))
         else:
-            self.model = load_model(self.method, standardise=bool(card.model_settings.get("standardise", True)))
+            # An index for a trained head says nothing about how to prepare for the others.
+            by_hand = card.model != "elvis"
+            standardise = bool(card.model_settings.get("standardise", True)) if by_hand else True
+            self.model = load_model(self.method, standardise=standardise)
         self.model.to(device)
         if self.model.fingerprint != card.model_fingerprint:
             self.from_raw = True

@@ -193,7 +193,7 @@ def test_numbers_too_large_to_project_are_refused_not_scored() -> None:
 
 
 class TestFiles:
-    def test_a_head_comes_back_as_it_was_saved(self, tmp_path: Path) -> None:
+    def test_a_head_comes_back_as_it_was_saved(self, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
         head = small_elvis(calibrate="mean", rounds=7, learn_temperature=True)
         head.save_pretrained(tmp_path / "head")
         card = json.loads((tmp_path / "head" / "config.json").read_text())
@@ -206,6 +206,7 @@ class TestFiles:
         pictures = random_pictures(2, 5, 12, seed=0)
         torch.testing.assert_close(again(pictures, pictures), head(pictures, pictures))
         assert not again.training
+        assert capfd.readouterr() == ("", "")
 
     def test_fingerprint_follows_settings_and_weights_not_provenance(self) -> None:
         head = small_elvis()

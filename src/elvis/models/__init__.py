@@ -62,7 +62,7 @@ def _load_head(kind: type[Elvis], weights: str | Path) -> Elvis:
     if folder.exists() and not (folder / "config.json").is_file():
         raise WeightsError(f"{folder} holds no head: expected a folder with config.json and model.safetensors")
     try:
-        head = kind.from_pretrained(weights, strict=True)
+        head = kind.from_pretrained(weights)
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError) as error:
         first_line = str(error).partition("\n")[0]
         raise WeightsError(f"{weights} is neither a folder nor to be had from the hub: {first_line}") from error

@@ -18,10 +18,13 @@ import hashlib
 import json
 import math
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from huggingface_hub import PyTorchModelHubMixin
+from huggingface_hub import PyTorchModelHubMixin, hf_hub_download
+from huggingface_hub.constants import SAFETENSORS_SINGLE_FILE
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from elvis import transport
@@ -125,6 +128,36 @@ class Elvis(
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)
                 nn.init.zeros_(module.bias)
+
+    @classmethod
+    def _from_pretrained(
+        cls,
+        *,
+        model_id: str,
+        config: ElvisConfig,
+        revision: str | None = None,
+        token: str | bool | None = None,
+        cache_dir: str | Path | None = None,
+        force_download: bool = False,
+        local_files_only: bool = False,
+        **_: Any,
+    ) -> "Elvis":
+        """Loads config and weights strictly; the mixin's own version prints, and lets missing weights pass."""
+        if Path(model_id).is_dir():
+            file = Path(model_id) / SAFETENSORS_SINGLE_FILE
+        else:
+            file = hf_hub_download(
+                repo_id=model_id,
+                filename=SAFETENSORS_SINGLE_FILE,
+                revision=revision,
+                token=token,
+                cache_dir=cache_dir,
+                force_download=force_download,
+                local_files_only=local_files_only,
+            )
+        head = cls(config)
+        head.load_state_dict(load_file(file), strict=True)
+        return head
 
     @property
     def temperature(self) -> Tensor | float:

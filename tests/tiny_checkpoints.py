@@ -1,4 +1,7 @@
-import pytest
+"""Random checkpoints of every family, small enough to make and run in a moment."""
+
+from pathlib import Path
+
 import torch
 from safetensors.torch import save_file
 
@@ -33,24 +36,16 @@ CLASSES = {
 }
 
 
-@pytest.fixture(scope="session")
-def tiny_checkpoint(tmp_path_factory):
-    """Makes a folder with a random checkpoint of a family, every parameter different from its start value."""
+def make_checkpoint(family: str, folder: Path) -> Path:
+    """Saves a random checkpoint, every parameter different from its start value."""
     import transformers
 
-    made = {}
-
-    def make(family):
-        if family not in made:
-            torch.manual_seed(11)
-            network = getattr(transformers, CLASSES[family])(_config(family))
-            with torch.no_grad():
-                for parameter in network.parameters():
-                    parameter.add_(0.2 * torch.randn_like(parameter))
-            made[family] = tmp_path_factory.mktemp(family)
-            network.config.save_pretrained(made[family])
-            state = {name: value.clone() for name, value in network.state_dict().items()}
-            save_file(state, made[family] / "model.safetensors", metadata={"format": "pt"})
-        return made[family]
-
-    return make
+    torch.manual_seed(11)
+    network = getattr(transformers, CLASSES[family])(_config(family))
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    network.config.save_pretrained(folder)
+    state = {name: value.clone() for name, value in network.state_dict().items()}
+    save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
