@@ -7,7 +7,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -80,9 +80,8 @@ def bench(
         return
     if table_format not in RENDERERS:
         raise UnknownName("table format", table_format, RENDERERS)
-    form = cast("Format", table_format)
     if not folders and out is not None and (out / "results.jsonl").exists():
-        _show([*load_results(out)], form, baseline, seed, out)
+        _show([*load_results(out)], table_format, baseline, seed, out)
         return
     benchmarks = [load_benchmark(folder) for folder in folders or []]
     if not benchmarks:
@@ -117,7 +116,7 @@ def bench(
             split_by=split_by,
             on_progress=on_progress,
         )
-    _show(results, form, baseline, seed, out)
+    _show(results, table_format, baseline, seed, out)
     if lost := max(int(result.details["missing"]) for result in results):
         typer.echo(f"up to {lost:,} pictures of a data set were missing or unreadable: see the table", err=True)
 
