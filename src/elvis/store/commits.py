@@ -22,6 +22,9 @@ from elvis.store.layout import Layout
 KEPT = 3
 """Commits whose versions stay readable: what to fall back to, and what slow readers still use."""
 
+UNREADABLE = (OSError, ValueError, KeyError, TypeError)
+"""What reading a commit file that is damaged may raise."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -111,7 +114,7 @@ def _choose(layout: Layout, numbers: list[int]) -> tuple[Choice | None, dict[int
             wrong = _wrong_sizes(layout, commit)
             essential = {name: why for name, why in wrong.items() if _finds_records(name)}
             essential |= _wrong_checksums(layout, commit, set(commit.files) - set(wrong))
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except UNREADABLE as error:
             lost[number] = f"{commit_path(layout, number).name}: {first_line(error)}"
             continue
         if essential:
@@ -163,13 +166,13 @@ def write_commit(
     return commit
 
 
-def prune(layout: Layout, current: Commit) -> list[str]:
+def prune(layout: Layout, current: Commit, kept_commits: int = KEPT) -> list[str]:
     """Removes commits that are too old or newer than the current one, and every file that only they needed."""
     kept = [current.version]
     for number in commit_numbers(layout):
         if number == current.number:
             continue
-        version = _usable_version(layout, number) if current.number - KEPT < number < current.number else None
+        version = _usable_version(layout, number) if current.number - kept_commits < number < current.number else None
         if version is None:
             commit_path(layout, number).unlink()
         else:
@@ -182,7 +185,7 @@ def prune(layout: Layout, current: Commit) -> list[str]:
 def _usable_version(layout: Layout, number: int) -> int | None:
     try:
         commit = read_commit(layout, number)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except UNREADABLE as error:
         logger.warning("%s: commit %d is damaged and removed: %s", layout.folder, number, first_line(error))
         return None
     return commit.version if layout.manifest(commit.version).is_file() else None

@@ -11,7 +11,7 @@ import sys
 import zlib
 from collections.abc import Generator, Iterable
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from elvis.errors import DiskFull, IndexBusy, StoreError
 
@@ -95,7 +95,7 @@ class WriterLock:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / LOCK_NAME
-        self._stream: IO[str] | None = None
+        self._descriptor: int | None = None
 
     def acquire(self) -> None:
         """Takes the lock or says who has it.
@@ -103,42 +103,49 @@ class WriterLock:
         Raises:
             IndexBusy: another process, or another `Index` of this one, is writing.
         """
-        stream = self.path.open("a+", encoding="utf-8")
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            _lock(stream)
+            _lock(descriptor)
         except OSError as error:
-            stream.seek(0)
-            owner = stream.read().strip()
-            stream.close()
+            owner = os.read(descriptor, 1000).decode(errors="replace").strip()
+            os.close(descriptor)
             raise IndexBusy(
                 f"{self.path.parent} is being written to{f' by {owner}' if owner else ''}: wait for it to end"
             ) from error
-        stream.truncate(0)
-        stream.write(f"process {os.getpid()} on {socket.gethostname()}")
-        stream.flush()
-        self._stream = stream
+        self._descriptor = descriptor
+        self._note(f"process {os.getpid()} on {socket.gethostname()}")
 
     def release(self) -> None:
         """Gives the lock back; without effect when it is not held."""
-        if self._stream is not None:
-            with contextlib.suppress(OSError):  # only the note in the file; a full disk may refuse even that
-                self._stream.truncate(0)
-            self._stream.close()
-            self._stream = None
+        if self._descriptor is not None:
+            self._note("")
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _note(self, text: str) -> None:
+        if self._descriptor is None:
+            return
+        with contextlib.suppress(OSError):  # the lock counts, not the note; a full disk refuses even that
+            os.ftruncate(self._descriptor, 0)
+            os.lseek(self._descriptor, 0, os.SEEK_SET)
+            os.write(self._descriptor, text.encode())
 
 
 if sys.platform == "win32":
     import msvcrt
 
-    def _lock(stream: IO[str]) -> None:
+    def _lock(descriptor: int) -> None:
         # Far behind the note in the file: Windows would not let the second process read a locked part.
-        stream.seek(1 << 30)
-        msvcrt.locking(stream.fileno(), msvcrt.LK_NBLCK, 1)
+        os.lseek(descriptor, 1 << 30, os.SEEK_SET)
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        finally:
+            os.lseek(descriptor, 0, os.SEEK_SET)
 else:
     import fcntl
 
-    def _lock(stream: IO[str]) -> None:
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    def _lock(descriptor: int) -> None:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 @contextlib.contextmanager

@@ -31,7 +31,9 @@ class Fetched:
     damaged: dict[int, str]
 
 
-def fetch(snapshot: Snapshot, pictures: Sequence[int | str], column: str, dtype: torch.dtype) -> Fetched:
+def fetch(
+    snapshot: Snapshot, pictures: Sequence[int | str], column: str, dtype: torch.dtype, *, strict: bool = True
+) -> Fetched:
     """Descriptors of pictures in the order of the request; damaged ones are left out and listed.
 
     Args:
@@ -39,14 +41,16 @@ def fetch(snapshot: Snapshot, pictures: Sequence[int | str], column: str, dtype:
         pictures: row ids or paths.
         column: `PREPARED` or `RAW`.
         dtype: of `vectors`.
+        strict: a row id that is not there is an error, and not one more damaged record.
 
     Raises:
         StoreError: one of the pictures is not there.
     """
-    rows = [_row_of(snapshot, picture) for picture in pictures]
-    wanted = list(dict.fromkeys(rows))
+    rows = [_row_of(snapshot, picture, strict) for picture in pictures]
+    gone = {row: "it was removed meanwhile" for row in rows if row not in snapshot.heads.by_row}
+    wanted = list(dict.fromkeys(row for row in rows if row not in gone or row in snapshot.heads.damaged))
     heads = snapshot.heads if snapshot.in_memory else snapshot.some_heads(wanted)
-    damaged = {row: heads.damaged[row] for row in wanted if row in heads.damaged}
+    damaged = gone | {row: heads.damaged[row] for row in wanted if row in heads.damaged}
     found, unreadable = blobs(snapshot, column, [row for row in wanted if row not in damaged])
     parts: dict[int, Packed] = {}
     for row in (row for row in wanted if row not in damaged):
@@ -85,16 +89,17 @@ def blobs(
     if not row_ids:
         return {}, {}
     pieces, unreadable = gathered(list(dict.fromkeys(row_ids)), read)
+    snapshot.troubled |= bool(unreadable)
     return {row: value for piece in pieces for row, value in piece}, unreadable
 
 
-def _row_of(snapshot: Snapshot, picture: int | str) -> int:
+def _row_of(snapshot: Snapshot, picture: int | str, strict: bool) -> int:
     heads: Heads = snapshot.heads
     if isinstance(picture, str):
         place = heads.by_key.get(path_to_text(picture))
         if place is None:
             raise StoreError(f"{snapshot.place} holds no picture {shown(picture)}: index it first")
         return int(heads.row_ids[place])
-    if picture not in heads.by_row and picture not in heads.damaged:
+    if strict and picture not in heads.by_row and picture not in heads.damaged:
         raise StoreError(f"{snapshot.place} holds no picture with row id {picture}: search again")
     return int(picture)

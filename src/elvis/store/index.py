@@ -80,9 +80,10 @@ class Index:
             StoreError: something else is there.
         """
         layout = Layout(_folder(uri))
-        layout.folder.mkdir(parents=True, exist_ok=True)
         lock = WriterLock(layout.folder)
-        lock.acquire()
+        with translated(str(layout.folder), "creating"):
+            layout.folder.mkdir(parents=True, exist_ok=True)
+            lock.acquire()
         try:
             if commit_numbers(layout):
                 raise StoreError(f"{layout.folder} holds an index already: open it, or choose another folder")
@@ -117,7 +118,8 @@ class Index:
         lock = None
         if writable:
             lock = WriterLock(layout.folder)
-            lock.acquire()
+            with translated(str(layout.folder), "opening"):
+                lock.acquire()
         return _opened(layout, lock, exact_limit)
 
     def close(self) -> None:
@@ -156,7 +158,7 @@ class Index:
     @property
     def columns(self) -> list[str]:
         """Metadata columns, beside the index's own."""
-        return self._state.metadata_columns
+        return self._current(lambda state: state.metadata_columns)
 
     def paths(self) -> list[str]:
         """Every picture's path, sorted."""
@@ -169,13 +171,15 @@ class Index:
 
     def stamps(self) -> dict[str, Stamp]:
         """What tells whether a file is still the one that was indexed, by path; damaged records are left out."""
-        state = self._state
-        with translated(state.place, "reading"):
-            if state.damaged_data:
-                rows = self._heads.row_ids.tolist()
-                table = state.take(STAMP_COLUMNS, rows) if rows else None
-            else:
-                table = state.scan(STAMP_COLUMNS)
+
+        def read(state: Snapshot) -> Any:
+            with translated(state.place, "reading"):
+                if not state.damaged_data:
+                    return state.scan(STAMP_COLUMNS)
+                rows = state.heads.row_ids.tolist()
+                return state.take(STAMP_COLUMNS, rows) if rows else None
+
+        table = self._current(read)
         if table is None:
             return {}
         columns = (table[name].to_pylist() for name in STAMP_COLUMNS)
@@ -183,18 +187,24 @@ class Index:
 
     def to_arrow(self) -> Any:
         """All columns but the packed descriptors as an Arrow table; `path` as the table holds it."""
-        with translated(self._state.place, "reading"):
-            return self._state.scan([n for n in self._state.table.schema.names if n not in (PREPARED, RAW)])
+
+        def read(state: Snapshot) -> Any:
+            with translated(state.place, "reading"):
+                return state.scan([name for name in state.table.schema.names if name not in (PREPARED, RAW)])
+
+        return self._current(read)
 
     def metadata(self, row_ids: Sequence[int]) -> list[dict[str, Any]]:
         """Metadata of some pictures, in the order of the request."""
-        columns = self.columns
-        if not columns or not row_ids:
-            return [{} for _ in row_ids]
-        with translated(self._state.place, "reading"):
-            table = self._state.take(columns, row_ids)
-        found = {line.pop("_rowid"): line for line in table.to_pylist()}
-        return [dict(found[row]) for row in row_ids]
+
+        def read(state: Snapshot) -> list[dict[str, Any]]:
+            if not state.metadata_columns or not row_ids:
+                return []
+            with translated(state.place, "reading"):
+                return state.take(state.metadata_columns, row_ids).to_pylist()
+
+        found = {line.pop("_rowid"): line for line in self._current(read)}
+        return [dict(found.get(row, {})) for row in row_ids]
 
     def nearest(self, vector: ArrayLike | Tensor, k: int, where: str | None = None) -> list[Neighbour]:
         """The k pictures whose global vectors point most nearly the same way, best first.
@@ -250,7 +260,8 @@ class Index:
             raise IndexMismatch(
                 f"{self.folder} does not keep raw descriptors: index the pictures into a new folder with --keep-raw"
             )
-        return self._current(lambda state: fetch(state, pictures, RAW if raw else PREPARED, dtype))
+        asked, column = self._state, RAW if raw else PREPARED
+        return self._current(lambda state: fetch(state, pictures, column, dtype, strict=state is asked))
 
     def refresh(self) -> bool:
         """Goes on to the last committed state; True where there is a newer one."""
@@ -293,22 +304,27 @@ class Index:
             reasons = "; ".join(report.damaged.values())
             logger.warning("%s: removed %d damaged records: %s", self.folder, len(report.damaged), reasons)
             self._change(lambda: writer.drop(list(report.damaged)))
-        broken = [name.partition("/")[2] for name in report.files]
+        table = f"{self._layout.table.name}/"
+        broken = [name.removeprefix(table) for name in report.files if name.startswith(table)]
         for piece in list(maintenance.rows_in_files(self._state, self._layout, broken)):
-            table = maintenance.rewritten(self._state, piece)
-            self._change(lambda table=table: writer.rewrite(table))
+            again = maintenance.rewritten(self._state, piece)
+            self._change(lambda again=again: writer.rewrite(again))
         if any(name.startswith("_indices/") for name in broken):
             self._change(writer.build_vector_index)
+        if not report.sound:
+            writer.forget_history()
+            self._choice, self._snapshot = Choice(writer.commit, {}, {}), None
         return report
 
     def put(self, records: Sequence[Record], *, replaced: Iterable[str] = ()) -> None:
         """Adds records in one commit.
 
         Args:
-            records: at least one; their paths must not be in the index, unless in `replaced`.
+            records: their paths must not be in the index, unless in `replaced`.
             replaced: paths whose records are removed in the same commit.
         """
-        self._change(lambda: self._writing.put(records, replaced))
+        if records:
+            self._change(lambda: self._writing.put(records, replaced))
 
     def remove(self, paths: Iterable[str]) -> int:
         """Removes pictures in one commit and says how many were there."""
@@ -376,13 +392,16 @@ class Index:
                 self._snapshot = None
 
     def _current(self, read: Callable[[Snapshot], _T]) -> _T:
-        """Reads; where files vanished because a writer joined or removed them, from the newest state instead."""
-        try:
-            return read(self._state)
-        except (IndexDamaged, StoreError):
-            if not self.refresh():
-                raise
-        return read(self._state)
+        """Reads; where files have vanished because a writer joined or removed them, from the newest state instead."""
+        while True:
+            try:
+                result = read(self._state)
+            except (IndexDamaged, StoreError):
+                if not self.refresh():
+                    raise
+                continue
+            if not self._state.troubled or not self.refresh():
+                return result
 
 
 def _folder(uri: str | Path) -> Path:

@@ -8,7 +8,8 @@ from typing import Any
 
 from elvis.image_files import shown
 from elvis.store.card import IndexCard
-from elvis.store.commits import damaged_files
+from elvis.store.commits import UNREADABLE, commit_numbers, damaged_files, read_commit
+from elvis.store.durable import first_line, read_json
 from elvis.store.fetching import blobs
 from elvis.store.layout import Layout
 from elvis.store.manifest import files_of_fragments
@@ -62,8 +63,24 @@ def verify(snapshot: Snapshot, layout: Layout, card: IndexCard, lost: dict[int, 
                 )
                 if reason:
                     damaged[row] = f"{name}: {reason}"
-    files = {f"{layout.table.name}/{name}": why for name, why in damaged_files(layout, snapshot.commit).items()}
-    return VerifyReport(snapshot.commit.rows, damaged, files, lost)
+    return VerifyReport(snapshot.commit.rows, damaged, _damaged_files(layout), lost)
+
+
+def _damaged_files(layout: Layout) -> dict[str, str]:
+    """Everything in the folder that is not what was written, older commits included."""
+    files: dict[str, str] = {}
+    try:
+        read_json(layout.card)
+    except (OSError, ValueError) as error:
+        files[layout.card.name] = first_line(error)
+    for number in commit_numbers(layout):
+        try:
+            commit = read_commit(layout, number)
+        except UNREADABLE as error:
+            files[f"{layout.commits.name}/{number:08d}.json"] = first_line(error)
+            continue
+        files |= {f"{layout.table.name}/{name}": why for name, why in damaged_files(layout, commit).items()}
+    return files
 
 
 def _wrong(packed: memoryview | None, key: bytes) -> str | None:

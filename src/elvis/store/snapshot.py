@@ -77,6 +77,7 @@ class Snapshot:
         self.commit = commit
         self.damaged_files = damaged_files
         self.in_memory = in_memory
+        self.troubled = False  # something could not be read: damaged, or removed by a writer meanwhile
         self._layout = layout
         self._card = card
         self.place = str(layout.folder)
@@ -145,7 +146,9 @@ class Snapshot:
     def damaged_data(self) -> dict[str, str]:
         """Files with the columns of records (not their packed descriptors) that are damaged, with reasons."""
         data = {name for name in self.commit.files if name.startswith("data/") and name.endswith(".lance")}
-        return damaged_files(self._layout, self.commit, data)
+        wrong = damaged_files(self._layout, self.commit, data)
+        self.troubled |= bool(wrong)
+        return wrong
 
     @cached_property
     def heads(self) -> Heads:

@@ -149,16 +149,28 @@ class Writer:
         """Builds (again) the index that proposes neighbours in collections too large to compare with all."""
         from lancedb.index import IvfSq
 
-        self._apply(
-            "building the vector index",
-            lambda table: table.create_index("vector", config=IvfSq(distance_type="cosine"), replace=True),
-        )
+        def change(table: Any) -> None:
+            for name in self._vector_indexes():
+                # A replaced index would still be named by the next version, and damaged files of it be kept.
+                table.drop_index(name)
+            table.create_index("vector", config=IvfSq(distance_type="cosine"))
+
+        self._apply("building the vector index", change)
+
+    def _vector_indexes(self) -> list[str]:
+        return [each.name for each in self._table.list_indices() if "vector" in each.columns]
+
+    def forget_history(self) -> None:
+        """Removes what only older commits need, and writes the card again: the end of a repair."""
+        with translated(self._place, "cleaning up"):
+            write_json(self._layout.card, self._card.to_json())
+            prune(self._layout, self.commit, kept_commits=1)
 
     @property
     def unindexed(self) -> int:
         """How many records the vector index does not cover."""
         with translated(self._place, "reading"):
-            names = [each.name for each in self._table.list_indices() if "vector" in each.columns]
+            names = self._vector_indexes()
             statistics = self._table.index_stats(names[0]) if names else None
         return self.commit.rows if statistics is None else int(statistics.num_unindexed_rows)
 
