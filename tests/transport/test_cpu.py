@@ -316,11 +316,16 @@ def test_scale_of_int8_does_not_matter():
 
 
 @every_form
-def test_vectors_that_are_too_long_are_shortened(exact):
-    given = case(2, 30, 25)
-    expected = truth(given)
-    given["query"], given["gallery"] = given["query"] * 1.5, given["gallery"] * 100
-    check(given, exact=exact, expected=expected)
+@pytest.mark.parametrize("side", ["query", "gallery"])
+@pytest.mark.parametrize("factor", [1.02, 1e9, math.nan])
+def test_vectors_longer_than_one_are_refused(side, factor, exact):
+    given = case(5, 30, 25)
+    given[side] = given[side].clone()
+    given[side][-1, 7] *= factor
+    with pytest.raises(ValueError, match=f"{side}: expected vectors of length 1 at most"):
+        run(given, exact=exact, threads=2)
+    given[f"{side}_mask"][-1, 7] = False
+    run(given, exact=exact)
 
 
 def test_many_callers_at_once():

@@ -25,7 +25,7 @@ DRIVER = """
 #include <string.h>
 typedef int64_t i64;
 typedef struct { void *vectors, *mask, *gain; i64 places, channels; double steepness, offset;
-                 void *word, *panels, *scaled, *live, *place, *count; } Packing;
+                 void *word, *panels, *scaled, *live, *place, *count, *refused; } Packing;
 typedef struct { i64 query_step, query_places, query_room; void *count, *place, *scaled, *live, *panels;
                  i64 places; void *vectors, *mask, *gain; i64 channels, rounds;
                  double steepness, shift, half, corner, dust; float *rows, *columns; } Match;
@@ -38,13 +38,14 @@ int main(void) {
   i64 B = n[0], M = n[1], N = n[2], D = n[3], R = n[5], many = (N + 64) * R * 4 + R * D * 4 + (N + 64) * D * 4;
   void *q = input(M * D * 4), *qm = input(M), *qg = input(M * 4);
   void *x = input(B * N * D * n[6]), *xm = input(B * N), *xg = input(B * N * 4);
-  Packing p = {q, qm, qg, M, D, s[0], s[1] - s[2], room(many), room(many), room(many), room(many), room(many), room(8)};
+  Packing p = {q, qm, qg, M, D, s[0], s[1] - s[2],
+               room(many), room(many), room(many), room(many), room(many), room(8), room(8)};
   pack(&p);
   float *rows = calloc(B * M, 4), *columns = calloc(B * N, 4);
   Match m = {0, M, R, p.count, p.place, p.scaled, p.live, p.panels, N, x, xm, xg, D, n[4],
              s[0], s[1], s[2], s[3], s[4], rows, columns};
-  void *work[8];
-  for (int i = 0; i < 8; i++) work[i] = room(many);
+  void *work[9];
+  for (int i = 0; i < 9; i++) work[i] = room(many);
   match(&m, work, 0, B);
   fwrite(rows, 4, B * M, stdout); fwrite(columns, 4, B * N, stdout);
   return 0;

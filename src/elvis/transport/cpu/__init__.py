@@ -78,6 +78,9 @@ def strengths(
     Returns:
         (B, M) and (B, N) float32 in [0, 1].
 
+    Raises:
+        ValueError: an argument does not fit, or a vector (other than int8) is longer than 1.
+
     Example:
         >>> one, gain, mask = torch.eye(3)[None], torch.zeros(1, 3), torch.ones(1, 3, dtype=torch.bool)
         >>> rows, columns = strengths(one, one, gain, gain, 0.0, 0.1, 10, mask, mask, exact=True)

@@ -114,6 +114,10 @@ class Value:
         emit = self.code.build.fcmp_ordered if self.is_float else self.code.build.icmp_unsigned
         return Value(self.code, emit(operator, self.raw, right))
 
+    def negated(self) -> Value:
+        """The opposite truth value."""
+        return Value(self.code, self.code.build.not_(self.raw))
+
     def bits_as(self, kind: Any) -> Value:
         """The same bits read as another type."""
         return Value(self.code, self.code.build.bitcast(self.raw, kind))

@@ -10,7 +10,7 @@ from elvis.transport.cpu.machine import Machine
 MARGIN = 1.035
 """Similarities up to this are represented: unit vectors may pass 1 a little by rounding."""
 LONGEST = 1.01
-"""Squared length from which a descriptor is shortened to 1, so that no similarity passes MARGIN."""
+"""Squared length from which a descriptor is refused, so that no similarity passes MARGIN."""
 SLACK = 1 / 16
 """Binades kept free above the largest entry, so that rounding up cannot carry into a bit that is not there."""
 MOST_BITS = 6

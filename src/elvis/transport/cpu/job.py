@@ -22,6 +22,7 @@ class Packing(ctypes.Structure):
         ("live", ctypes.c_void_p),  # 1 for a real descriptor, 0 beyond
         ("place", ctypes.c_void_p),
         ("count", ctypes.c_void_p),  # one 64-bit integer: how many are real
+        ("refused", ctypes.c_void_p),  # one 64-bit integer: 1 if a descriptor is too long
     )
 
 
@@ -65,4 +66,5 @@ class Workspace(ctypes.Structure):
         ("sums", ctypes.c_void_p),
         ("rows", ctypes.c_void_p),
         ("matrix", ctypes.c_void_p),
+        ("refused", ctypes.c_void_p),  # one 64-bit integer: 1 if a gallery descriptor is too long
     )

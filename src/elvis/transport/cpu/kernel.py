@@ -78,6 +78,7 @@ def _read_gallery(
         work["word"],
         work["scaled"],
         work["place"],
+        work["refused"],
     )
 
 

@@ -92,7 +92,10 @@ def solve(problem: Problem, machine: Machine, *, exact: bool, threads: int) -> t
 
     def work(first: int, last: int) -> None:
         workspace = _workspace(form, packed.room, n, channels)
+        refused = ctypes.c_int64.from_address(workspace.refused)
+        refused.value = 0
         match(address, ctypes.addressof(workspace), first, last)
+        _check("gallery", refused)
 
     _share(pairs, threads, work)
     return query_strengths, gallery_strengths
@@ -112,7 +115,7 @@ def _pack(problem: Problem, form: Form, scales: Scales, threads: int) -> Packed:
     _, pack = packer(form, _source(problem.query))
 
     def work(first: int, last: int) -> None:
-        word = _memory(room * depth * 4)
+        word, refused = _memory(room * depth * 4), ctypes.c_int64(0)
         for query in range(first, last):
             job = Packing(
                 vectors=problem.query[query].data_ptr(),
@@ -128,11 +131,18 @@ def _pack(problem: Problem, form: Form, scales: Scales, threads: int) -> Packed:
                 live=packed.live.ctypes.data + query * room * 4,
                 place=packed.place.ctypes.data + query * room * 4,
                 count=packed.count.ctypes.data + query * 8,
+                refused=ctypes.addressof(refused),
             )
             pack(ctypes.addressof(job))
+        _check("query", refused)
 
     _share(queries, threads, work)
     return packed
+
+
+def _check(side: str, refused: ctypes.c_int64) -> None:
+    if refused.value:
+        raise ValueError(f"{side}: expected vectors of length 1 at most, got longer ones; L2-normalise them")
 
 
 class _Held(threading.local):
@@ -157,6 +167,7 @@ def _workspace(form: Form, query_room: int, gallery_places: int, channels: int) 
         query_room * 4,  # sums
         query_room * 4,  # rows
         columns * query_room * (4 if form.exact else 2),  # matrix
+        8,  # refused
     )
     if _held.workspace is None or any(need > have for need, have in zip(sizes, _held.sizes, strict=True)):
         _held.memory = tuple(_memory(size) for size in sizes)

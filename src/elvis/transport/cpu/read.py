@@ -25,7 +25,10 @@ SOURCES = {"float32": FLOAT, "float16": INT16, "bfloat16": INT16, "int8": INT8}
 
 
 def define_read(module: Any, form: Form, source: str) -> None:
-    """Write `read`, which fills word, scaled and place and returns how many descriptors are real."""
+    """Write `read`, which fills word, scaled and place and returns how many descriptors are real.
+
+    `refused` becomes 1 if one of them is longer than a unit vector: the matrix has no room for its similarities.
+    """
     code = Code(
         module,
         "read",
@@ -41,6 +44,7 @@ def define_read(module: Any, form: Form, source: str) -> None:
         word=ADDRESS,
         scaled=ADDRESS,
         place=ADDRESS,
+        refused=ADDRESS,
     )
     code.function.linkage = "internal"
     mask, place = Array(code, code["mask"], INT8), Array(code, code["place"], INT32)
@@ -61,7 +65,14 @@ def define_read(module: Any, form: Form, source: str) -> None:
         here = place[row].rounded_to(INT64)
         scaled[row] = _scaled(code, gain[here], form)
         from_, to = here * channels, row * width
-        factor = _factor(code, vectors, from_, channels, source)
+        square = _square(code, vectors, from_, channels, source)
+        if source == "int8":
+            # int8 only says where a descriptor points: whatever its scale was, it is divided by its own length.
+            factor = 1 / code.root(code.largest(square, 1.0))
+        else:
+            factor = code.number(FLOAT, 1)
+            with code.when(square.compare("<", LONGEST).negated()):  # NaN is not below it
+                Array(code, code["refused"], INT64)[0] = code.number(INT64, 1)
         if form.pairs:
             word[to + width - 1] = code.number(INT16, 0)
         for k in code.range(channels):
@@ -85,7 +96,15 @@ def define_pack(module: Any, form: Form) -> None:
     scales = (job[name].rounded_to(FLOAT) for name in ("steepness", "offset"))
     panel = code.number(INT64, form.panel)
     count = code.call(
-        "read", INT64, *(job[name] for name in names), *scales, panel, job["word"], job["scaled"], job["place"]
+        "read",
+        INT64,
+        *(job[name] for name in names),
+        *scales,
+        panel,
+        job["word"],
+        job["scaled"],
+        job["place"],
+        job["refused"],
     )
     Array(code, job["count"], INT64)[0] = count
     filled = (count + form.panel - 1) // form.panel * form.panel
@@ -115,18 +134,13 @@ def _number(code: Code, stored: Value, source: str) -> Value:
     return (size.bits_as(INT32) | ((wide & 0x8000) << 16)).bits_as(FLOAT)
 
 
-def _factor(code: Code, vectors: Array, first: Value, channels: Value, source: str) -> Value:
-    """What makes a descriptor a unit vector: 1 for one that is no longer than that already.
-
-    int8 only says where a descriptor points: whatever its scale was, it is divided by its own length.
-    """
+def _square(code: Code, vectors: Array, first: Value, channels: Value, source: str) -> Value:
+    """The squared length of a descriptor."""
     squares = code.variable(code.number(FLOAT, 0))
     for k in code.range(channels):
         channel = _number(code, vectors[first + k], source)
         squares.value = squares.value.plus_in_any_order(channel * channel)
-    square = squares.value
-    short = square.compare("<", 0.5 if source == "int8" else LONGEST)
-    return code.choose(short, code.number(FLOAT, 1), 1 / code.root(square))
+    return squares.value
 
 
 def _scaled(code: Code, gain: Value, form: Form) -> Value:
