@@ -5,6 +5,8 @@ from PIL import Image
 
 from elvis.image_files import Skipped, find_images
 
+POSIX = pytest.mark.skipif(os.name == "nt", reason="Windows has no such names, links or files")
+
 
 def picture(path):
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -18,6 +20,7 @@ def listing(places):
     ]
 
 
+@POSIX
 def test_everything_is_listed_in_order_of_names(tmp_path):
     for name in ["b/2.jpg", "b/10.jpg", "a.png", "c/d/e.webp", "Z.PNG", "Gänse\nblümchen.jpg", ".hidden/x.jpg"]:
         picture(tmp_path / name)
@@ -54,6 +57,7 @@ def test_a_file_named_itself_is_always_tried(tmp_path):
     assert listing([text]) == ["notes.txt"]
 
 
+@POSIX
 def test_symlink_loops_end_and_are_reported(tmp_path):
     picture(tmp_path / "a" / "1.png")
     (tmp_path / "a" / "loop").symlink_to(tmp_path, target_is_directory=True)
@@ -99,6 +103,7 @@ def test_what_is_not_there_or_not_readable_is_reported(tmp_path, monkeypatch):
     assert listing([tmp_path]) == ["closed: no permission to read it", "2.png"]
 
 
+@POSIX
 def test_a_name_that_is_no_text_is_reported(tmp_path):
     try:
         (tmp_path / os.fsdecode(b"caf\xe9.jpg")).write_bytes(b"")
@@ -107,6 +112,7 @@ def test_a_name_that_is_no_text_is_reported(tmp_path):
     assert listing([tmp_path]) == [os.fsdecode(b"caf\xe9.jpg") + ": its name is no valid UTF-8: rename it"]
 
 
+@POSIX
 def test_deep_trees_do_not_exhaust_the_stack(tmp_path):
     folder = tmp_path
     for _ in range(400):

@@ -13,6 +13,9 @@ from PIL import Image, ImageCms, features
 from elvis.errors import UnreadableImage
 from elvis.images import MAX_PIXELS, crop_box, open_image, readable_formats, to_pixels
 
+POSIX = pytest.mark.skipif(os.name == "nt", reason="Windows has no such names or files")
+NEWLINE = pytest.param("two\nlines.jpg", marks=POSIX)
+
 RED, GREEN, BLUE, YELLOW = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 0)
 
 
@@ -128,7 +131,7 @@ def test_other_colour_modes_become_rgb(mode):
     assert near(found.getpixel((4, 4)), (255, 255, 255))
 
 
-@pytest.mark.parametrize("name", ["wrong.txt", "wrong.png", "no-suffix", "Blümchen in São Paulo.jpg", "two\nlines.jpg"])
+@pytest.mark.parametrize("name", ["wrong.txt", "wrong.png", "no-suffix", "Blümchen in São Paulo.jpg", NEWLINE])
 def test_the_content_decides_whatever_the_name(tmp_path, name):
     path = tmp_path / name
     path.write_bytes(encoded(quarters(), "JPEG"))
@@ -201,6 +204,7 @@ def test_the_limit_is_the_callers():
         open_image(content, max_pixels=599)
 
 
+@POSIX
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "GIF", "TIFF", "BMP", "JPEG2000"])
 def test_a_truncated_picture_is_refused_in_one_line(tmp_path, kind):
     rng = np.random.default_rng(5)
@@ -229,6 +233,7 @@ def test_damaged_bytes_give_a_picture_or_one_line_never_a_crash(kind):
         assert answer == "RGB" or (answer.startswith("picture of") and "\n" not in answer)
 
 
+@POSIX
 def test_what_is_no_picture_says_why(tmp_path):
     (tmp_path / "empty.jpg").write_bytes(b"")
     (tmp_path / "text.jpg").write_text("hello")
