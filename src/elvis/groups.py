@@ -124,7 +124,8 @@ class _Verifier:
             back = self._model.score(many, one.select([0] * len(many)))
         mean = torch.minimum(forth, back) / (one.counts + many.counts)
         numbers = {row: other for other, row in others.items()}
-        return [(numbers[row], strength) for row, strength in zip(rest.row_ids, mean.tolist(), strict=True)]
+        # Rounded as the journal keeps them, so that a run that was stopped ends in the same groups.
+        return [(numbers[row], round(strength, 6)) for row, strength in zip(rest.row_ids, mean.tolist(), strict=True)]
 
     def _prepared(self, descriptors: Descriptors) -> Descriptors:
         return self._model.prepare(descriptors) if self._from_raw else descriptors
@@ -159,7 +160,7 @@ class _Journal:
 
     def add(self, near: list[int], links: list[tuple[int, int, float]]) -> None:
         """The next picture: what is near it, and what was verified."""
-        self._write({"near": near, "links": [[other, round(strength, 6)] for _, other, strength in links]})
+        self._write({"near": near, "links": [[other, strength] for _, other, strength in links]})
         self.looked_at.append(frozenset(near))
         self.links.extend(links)
         if len(self.looked_at) % SYNC_EVERY == 0:
