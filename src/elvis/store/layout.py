@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,6 +20,7 @@ from elvis.store.durable import sync_folder
 TABLE = "pictures"
 _NEWEST = 2**64 - 1
 _HINT = "latest_version_hint.json"
+_DELETIONS = re.compile(r"(\d+)-(\d+)-\d+\.\w+")  # fragment, version it was made from, a random number
 
 logger = logging.getLogger(__name__)
 
@@ -74,11 +76,9 @@ class Layout:
                     or (top == "_indices" and _names_index(rest, content))
                 ):
                     needed.add(file)
-                elif top == "_deletions":
-                    fragment, made_from = rest.split("-")[:2]
-                    if int(made_from) < version:
-                        best = deletions.get(fragment, (-1, ""))
-                        deletions[fragment] = max(best, (int(made_from), file))
+                elif top == "_deletions" and (name := _DELETIONS.fullmatch(rest)) and int(name[2]) < version:
+                    best = deletions.get(name[1], (-1, ""))
+                    deletions[name[1]] = max(best, (int(name[2]), file))
             needed.update(file for _, file in deletions.values())
         return needed
 
