@@ -132,7 +132,7 @@ class _Side:
         real = np.flatnonzero(descriptors.mask[pair].cpu().numpy())
         extent = _extent(descriptors, pair)
         xy = descriptors.xy[pair].detach().double().cpu().numpy()[real]
-        step = _patch_step(xy) * extent
+        step = patch_step(xy) * extent
         return _Side(real, xy * extent, float(extent[0] * extent[1]), float(step.mean()))
 
 
@@ -143,7 +143,7 @@ def _extent(descriptors: Descriptors, pair: int) -> Floats:
     return size / size.max()
 
 
-def _patch_step(xy: Floats) -> Floats:
+def patch_step(xy: Floats) -> Floats:
     """(2,) width and height of a patch as fractions of the picture, read off the grid the centres lie on."""
     # Centres kept in half precision waver by 5e-4; a grid is never finer than 300 patches a side.
     noise = 1 / 300
@@ -305,7 +305,7 @@ def _box_around(descriptors: Descriptors, pair: int, index: Ints) -> Box:
     pair = pair if len(descriptors) > 1 else 0
     assert descriptors.xy is not None  # _Side.of has asked for it
     xy = descriptors.xy[pair].detach().double().cpu().numpy()
-    half = _patch_step(xy[descriptors.mask[pair].cpu().numpy()]) / 2
+    half = patch_step(xy[descriptors.mask[pair].cpu().numpy()]) / 2
     low = (xy[index].min(axis=0) - half).clip(0, 1)
     high = (xy[index].max(axis=0) + half).clip(0, 1)
     return float(low[0]), float(low[1]), float(high[0] - low[0]), float(high[1] - low[1])
