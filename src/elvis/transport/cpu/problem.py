@@ -15,7 +15,7 @@ TYPES = (torch.float32, torch.float16, torch.bfloat16, torch.int8)
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Arguments of `elvis.transport.cpu.strengths`, contiguous, on the CPU, gains and masks of full shape."""
+    """Arguments of `strengths`, contiguous, gains and masks of full shape, all on the kind of device asked for."""
 
     query: Tensor
     gallery: Tensor
@@ -26,6 +26,7 @@ class Problem:
     corner: float
     temperature: float
     rounds: int
+    device: str = "cpu"
 
     def __post_init__(self) -> None:
         if not SMALLEST_TEMPERATURE <= self.temperature < float("inf"):
@@ -55,8 +56,8 @@ class Problem:
     def _lay_out(self) -> None:
         for name in ("query", "gallery", "query_gain", "gallery_gain", "query_mask", "gallery_mask"):
             value = getattr(self, name).detach()
-            if value.device.type != "cpu":
-                raise ValueError(f"{name}: expected a tensor on the CPU, got one on {value.device}")
+            if value.device.type != self.device:
+                raise ValueError(f"{name}: expected a tensor on device {self.device}, got one on {value.device}")
             if name.endswith("gain"):
                 value = value.to(torch.float32)
             object.__setattr__(self, name, value.contiguous())
@@ -64,4 +65,4 @@ class Problem:
 
 def gain_or_none(gain: Tensor | None, vectors: Tensor) -> Tensor:
     """The gain, or for None one that lets nothing into the dust-bin."""
-    return torch.full(vectors.shape[:2], -torch.inf) if gain is None else gain
+    return torch.full(vectors.shape[:2], -torch.inf, device=vectors.device) if gain is None else gain
