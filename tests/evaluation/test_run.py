@@ -80,6 +80,11 @@ def test_junk_and_splits(make_folder, extractor, tmp_path):
         assert day.line()["counted_queries"] == night.line()["counted_queries"] == 5
 
 
+def test_a_data_set_that_does_not_split_is_reported_as_a_whole(toys, extractor, tmp_path):
+    results = run([load_benchmark(toys)], contenders(extractor), tmp_path / "cache", split_by="day|night")
+    assert {result.split for result in results} == {""}
+
+
 def test_results_are_saved_with_all_they_depend_on(toys, extractor, tmp_path):
     out = tmp_path / "out"
     results = run(

@@ -65,7 +65,8 @@ def run(
             run that was killed goes on where it stopped. None: nothing is written.
         rankings: file for what every query found: JSON lines with `dataset`, `judgement`, `method`, `query`,
             `ranked`, `scores`, `reranked`; pictures named as in the data set.
-        split_by: regular expression on query names; figures for each group beside those for all.
+        split_by: regular expression on query names; figures for each group beside those for all, of data sets in
+            which it tells queries apart.
         on_progress: told as the work goes on.
     """
     settings = settings or EvaluationSettings()
@@ -143,7 +144,9 @@ def _measure(
         "seconds": round(time.monotonic() - clock, 2),
     }
     names = [picture.name for picture in benchmark.queries]
-    groups = {"": np.ones(len(names), bool)} | (split_queries(names, split_by) if split_by else {})
+    groups = {"": np.ones(len(names), bool)}
+    if split_by is not None and len(found := split_queries(names, split_by)) > 1:
+        groups |= found
     results = [
         Result(
             benchmark.name,
