@@ -12,7 +12,7 @@ from elvis.image_files import shown
 from elvis.store.names import path_to_text, text_to_path
 from elvis.store.packing import BadBytes, Packed, batch, unpack
 from elvis.store.records import blob_key
-from elvis.store.snapshot import Heads, Snapshot, gathered
+from elvis.store.snapshot import Snapshot, gathered
 from elvis.values import Descriptors
 
 
@@ -94,7 +94,7 @@ def blobs(
 
 
 def _row_of(snapshot: Snapshot, picture: int | str, strict: bool) -> int:
-    heads: Heads = snapshot.heads
+    heads = snapshot.heads
     if isinstance(picture, str):
         place = heads.by_key.get(path_to_text(picture))
         if place is None:

@@ -23,13 +23,14 @@ from elvis.store.card import IndexCard
 from elvis.store.commits import Choice, choose, commit_numbers
 from elvis.store.durable import WriterLock, translated
 from elvis.store.fetching import Fetched, fetch
+from elvis.store.heads import Heads
 from elvis.store.layout import Layout
 from elvis.store.maintenance import VerifyReport
 from elvis.store.metadata import Metadata
 from elvis.store.names import path_to_text, text_to_path
 from elvis.store.nearest import Neighbour, nearest
 from elvis.store.records import PREPARED, RAW, STAMP_COLUMNS, Record, Stamp
-from elvis.store.snapshot import Heads, Snapshot
+from elvis.store.snapshot import Snapshot
 from elvis.store.writer import Writer
 from elvis.values import Descriptors
 
@@ -162,7 +163,7 @@ class Index:
 
     def paths(self) -> list[str]:
         """Every picture's path, sorted."""
-        return [text_to_path(key) for key in self._heads.keys]
+        return [text_to_path(key) for key in sorted(self._heads.keys)]
 
     @property
     def needs_repair(self) -> bool:

@@ -50,7 +50,7 @@ class VerifyReport:
 def verify(snapshot: Snapshot, layout: Layout, card: IndexCard, lost: dict[int, str]) -> VerifyReport:
     """Reads every file and every record of a snapshot and checks all sums."""
     heads = snapshot.heads if snapshot.in_memory else snapshot.some_heads(snapshot.heads.row_ids.tolist())
-    damaged = {row: heads.damaged[row] for row in heads.damaged}
+    damaged = snapshot.heads.damaged | heads.damaged
     columns = [PREPARED, RAW] if card.keep_raw else [PREPARED]
     for start in range(0, len(heads.keys), _READ):
         places = range(start, min(start + _READ, len(heads.keys)))

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elvis.store.durable import translated
+from elvis.store.heads import Heads
 from elvis.store.names import text_to_path
-from elvis.store.snapshot import Heads, Snapshot
+from elvis.store.snapshot import Snapshot
 
 _ROUNDING = 1e-5  # how far two float32 ways to compute one cosine may differ, with room
 _PROBES, _REFINE, _SPARE = 64, 8, 16
@@ -53,13 +54,11 @@ def nearest(snapshot: Snapshot, queries: NDArray[np.float64], k: int, where: str
     if not snapshot.in_memory:
         return [_proposed(snapshot, query, k, where) for query in queries]
     heads = snapshot.heads
-    places, vectors = np.arange(len(heads.keys)), heads.vectors
+    quick = heads.vectors.products(queries.astype(np.float32))
+    places = np.arange(len(heads.keys))
     if where is not None:
         places = np.flatnonzero(np.isin(heads.row_ids, snapshot.rows_where(where)))
-        vectors = vectors[places]
-    if not len(places):
-        return [[] for _ in queries]
-    quick = queries.astype(np.float32) @ vectors.T
+        quick = quick[:, places]
     return [_ranked(heads, places[_candidates(row, k)], query, k) for row, query in zip(quick, queries, strict=True)]
 
 
@@ -76,10 +75,12 @@ def _ranked(heads: Heads, places: NDArray[np.int64], query: NDArray[np.float64],
     vectors = heads.vectors[places].astype(np.float64)
     # einsum sums every row alike; a matrix product may not, and equal pictures would differ in the last bit.
     exact = np.einsum("pg,g->p", vectors, query) / np.sqrt(np.einsum("pg,pg->p", vectors, vectors))
-    order = np.argsort(-exact, kind="stable")[:k]  # places stand in the order of paths
+    order = sorted(
+        zip((-exact).tolist(), (heads.keys[place] for place in places.tolist()), places.tolist(), strict=True)
+    )
     return [
-        Neighbour(int(heads.row_ids[place]), text_to_path(heads.keys[place]), float(np.clip(similarity, -1, 1)))
-        for place, similarity in zip(places[order].tolist(), exact[order].tolist(), strict=True)
+        Neighbour(int(heads.row_ids[place]), text_to_path(key), min(1.0, max(-1.0, -negative)))
+        for negative, key, place in order[:k]
     ]
 
 
@@ -93,7 +94,7 @@ def _proposed(snapshot: Snapshot, query: NDArray[np.float64], k: int, where: str
         snapshot.rows_where(f"({where}) AND false")  # a clear error for a filter that cannot be understood
         search = search.where(where, prefilter=True)
     with translated(snapshot.place, "searching"):
-        ids: list[int] = search.with_row_id(True).select(["_rowid"]).to_arrow()["_rowid"].to_pylist()
+        ids: list[int] = search.with_row_id(True).select(["_rowid", "_distance"]).to_arrow()["_rowid"].to_pylist()
     heads = snapshot.some_heads(ids)
     for reason in heads.damaged.values():
         logger.warning("left out: %s", reason)

@@ -8,7 +8,6 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,49 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elvis.errors import IndexDamaged
-from elvis.image_files import shown
 from elvis.store.card import IndexCard
 from elvis.store.commits import Commit, damaged_files
 from elvis.store.durable import engine_panic, first_line, translated
+from elvis.store.heads import Heads
 from elvis.store.layout import TABLE, Layout
-from elvis.store.names import text_to_path
-from elvis.store.records import CORE_COLUMNS, HEAD_COLUMNS, head_checksum
+from elvis.store.records import CORE_COLUMNS, HEAD_COLUMNS
 
 _CHUNK = 256
 _T = TypeVar("_T")
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, eq=False)
-class Heads:
-    """What a search reads of every record, sorted by path so that ties do not depend on the order of adding.
-
-    Attributes:
-        row_ids: (P,) stable ids.
-        keys: P paths as they stand in the table.
-        sha256: P hashes of the files' contents.
-        sizes: (P, 2) widths and heights in pixels.
-        vectors: (P, G) global vectors; (P, 0) in an index too large to hold them in memory.
-        damaged: ids of records that are there but cannot be read or trusted, with what is known of them.
-    """
-
-    row_ids: NDArray[np.int64]
-    keys: list[str]
-    sha256: list[str]
-    sizes: NDArray[np.int32]
-    vectors: NDArray[np.float32]
-    damaged: dict[int, str]
-
-    @cached_property
-    def by_row(self) -> dict[int, int]:
-        """Where a row id stands in the arrays."""
-        return {row: place for place, row in enumerate(self.row_ids.tolist())}
-
-    @cached_property
-    def by_key(self) -> dict[str, int]:
-        """Where a path stands in the arrays."""
-        return {key: place for place, key in enumerate(self.keys)}
 
 
 class Snapshot:
@@ -157,7 +124,7 @@ class Snapshot:
         columns = HEAD_COLUMNS if self.in_memory else tuple(name for name in HEAD_COLUMNS if name != "vector")
         with translated(self.place, "reading"):
             if not wrong:
-                return self._checked(self.scan(columns), {})
+                return Heads.from_tables([self.scan(columns)], self._card.image_dim, {})
             every = self.scan([])["_rowid"].to_pylist()
             logger.warning(
                 "%s is damaged: %s: reading its %d records one by one",
@@ -173,47 +140,8 @@ class Snapshot:
             return self._read_heads(HEAD_COLUMNS, row_ids)
 
     def _read_heads(self, columns: Sequence[str], row_ids: Sequence[int]) -> Heads:
-        import pyarrow as pa
-
         tables, unreadable = gathered(row_ids, lambda ids: self.take(columns, ids))
-        if tables:
-            return self._checked(pa.concat_tables(tables), unreadable)
-        none = np.zeros(0, np.int64)
-        return Heads(
-            none, [], [], np.zeros((0, 2), np.int32), np.zeros((0, self._card.image_dim), np.float32), unreadable
-        )
-
-    def _checked(self, table: Any, damaged: dict[int, str]) -> Heads:
-        keys: list[str] = table["path"].to_pylist()
-        hashes: list[str] = table["sha256"].to_pylist()
-        row_ids = table["_rowid"].to_numpy().astype(np.int64)
-        sizes = np.stack([table[name].to_numpy() for name in ("width", "height")], axis=1).astype(np.int32)
-        sound = sorted(range(len(keys)), key=keys.__getitem__)
-        vectors = np.zeros((len(keys), 0), np.float32)
-        if "vector" in table.column_names:
-            vectors = _vectors(table, self._card.image_dim)
-            bytes_in_file, expected = table["size"].to_pylist(), table["checksum"].to_pylist()
-            widths, heights = sizes[:, 0].tolist(), sizes[:, 1].tolist()
-            for place in range(len(keys)):
-                found = head_checksum(
-                    keys[place],
-                    bytes_in_file[place],
-                    hashes[place],
-                    widths[place],
-                    heights[place],
-                    vectors[place].data,
-                )
-                if found != expected[place]:
-                    damaged[int(row_ids[place])] = f"{shown(text_to_path(keys[place]))}: checksum differs"
-            sound = [place for place in sound if int(row_ids[place]) not in damaged] if damaged else sound
-        return Heads(
-            row_ids=row_ids[sound],
-            keys=[keys[place] for place in sound],
-            sha256=[hashes[place] for place in sound],
-            sizes=sizes[sound],
-            vectors=vectors[sound],
-            damaged=damaged,
-        )
+        return Heads.from_tables(tables, self._card.image_dim, unreadable)
 
 
 def gathered(ids: Sequence[int], read: Callable[[Sequence[int]], _T]) -> tuple[list[_T], dict[int, str]]:
@@ -249,9 +177,3 @@ def _shortly(error: BaseException) -> str:
     return (
         first_line(error).removeprefix("Invalid input, ").partition(". Valid fields")[0].removeprefix("Schema error: ")
     )
-
-
-def _vectors(table: Any, image_dim: int) -> NDArray[np.float32]:
-    chunks = [chunk.flatten().to_numpy() for chunk in table["vector"].chunks]
-    flat = np.concatenate(chunks) if chunks else np.zeros(0, np.float32)
-    return flat.reshape(table.num_rows, image_dim)
