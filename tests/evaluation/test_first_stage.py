@@ -1,5 +1,7 @@
 """Exact nearest neighbours against a plain sort, however the gallery is cut."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -40,3 +42,18 @@ def test_nan_and_wrong_lengths_are_refused():
         nearest(np.ones((1, 1), np.float32), [np.full((2, 1), np.nan, np.float32)], 1)
     with pytest.raises(ValueError, match="length: expected at least 1"):
         nearest(np.ones((1, 1), np.float32), [], 0)
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_gallery():
+    queries = np.random.default_rng(0).normal(size=(300, 4)).astype(np.float32)
+
+    def peak(blocks):
+        random = np.random.default_rng(1)
+        tracemalloc.start()
+        nearest(queries, (random.normal(size=(20_000, 4)).astype(np.float32) for _ in range(blocks)), 400)
+        size = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return size
+
+    assert peak(40) < 1.1 * peak(4)

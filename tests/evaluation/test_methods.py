@@ -52,5 +52,7 @@ def test_wrong_names_and_heads(head, tmp_path):
         load_methods(["elvis@raw"])
     with pytest.raises(ValueError, match="expected every one once, got chamfer again"):
         load_methods(["chamfer", "global", "chamfer"])
+    with pytest.raises(ValueError, match="no method among global, chamfer takes .*one"):
+        load_methods(["global", "chamfer"], [head("one")])
     with pytest.raises(WeightsError, match="holds no head"):
         load_methods(["elvis"], [str(tmp_path)])

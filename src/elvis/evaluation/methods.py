@@ -82,6 +82,9 @@ def load_methods(names: Sequence[str], heads: Sequence[str] = ()) -> list[Method
             for place in places:
                 label = name if len(places) == 1 or place is None else f"{name}:{Path(place).name}"
                 methods.append(_method(label, load_model(name, place), place))
+    used = {method.weights for method in methods}
+    if unused := [head for head in heads if head not in used and head.partition("=")[2] not in used]:
+        raise ValueError(f"heads: no method among {', '.join(names)} takes {', '.join(unused)}")
     labels = [method.label for method in methods]
     if twice := sorted({label for label in labels if labels.count(label) > 1}):
         raise ValueError(f"methods: expected every one once, got {', '.join(twice)} again")
