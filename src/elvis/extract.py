@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from itertools import islice
 from pathlib import Path
@@ -25,6 +25,9 @@ Picture = Image.Image | tuple[Image.Image, Crop | None]
 """An upright RGB picture as `open_image` gives it, alone or with the part that is wanted."""
 
 BOTH_CUES = "both-cues"
+
+_REVISION = 2
+"""Part of every fingerprint; raised when the same settings and weights begin to give other descriptors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,15 @@ class ExtractionSettings:
         if unknown := sorted(set(values) - known):
             raise UnknownName("extraction setting", unknown[0], known)
         return cls(**values)
+
+
+PRESETS: Mapping[str, ExtractionSettings] = {
+    "fast": ExtractionSettings(longer_side=392, descriptors=300),
+    "balanced": ExtractionSettings(),
+    "accurate": ExtractionSettings(longer_side=700),
+}
+"""What `elvis index --preset` takes; their mAP and speed are in `docs/presets.md`."""
+DEFAULT_PRESET = "balanced"
 
 
 class Extractor:
@@ -141,6 +153,7 @@ class Extractor:
         # By content, not by name: a moved folder is the same backbone. Precision is left out: an index made with
         # bf16 is to be searched from a machine that has none.
         made_of = {
+            "revision": _REVISION,
             "backbone": self.backbone_sha256,
             "block": self.settings.block,
             "longer_side": self.longer_side,

@@ -28,10 +28,8 @@ def eager_reference(folder, images, block):
     options = {"interpolate_pos_encoding": True} if siglip else {}
     with torch.no_grad():
         answer = network(normal, output_hidden_states=True, output_attentions=True, **options)
-    trunk = getattr(network, "vision_model", network)
-    norm = next(getattr(trunk, name) for name in ("layernorm", "norm", "post_layernorm") if hasattr(trunk, name))
     patches = (images.shape[2] // network.config.patch_size) * (images.shape[3] // network.config.patch_size)
-    tokens = answer.last_hidden_state if block == -1 else norm(answer.hidden_states[block])
+    tokens = answer.last_hidden_state if block == -1 else answer.hidden_states[block]
     attention = None if siglip else answer.attentions[block][:, :, 0].mean(1)[:, -patches:]
     return tokens[:, -patches:], attention, torch.nn.functional.normalize(answer.pooler_output, dim=1)
 
