@@ -152,6 +152,8 @@ def test_what_cannot_work_is_refused_before_any_work(toys, extractor, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(CacheError, match="cannot be"):
         attempt([benchmark], contenders(extractor), rankings=tmp_path / "file" / "rankings")
+    with pytest.raises(CacheError, match="is a folder: name a file"):
+        attempt([benchmark], contenders(extractor), rankings=tmp_path)
     with pytest.raises(CacheError, match="cannot be"):
         attempt([benchmark], contenders(extractor), out=tmp_path / "file")
     from elvis.models import Elvis, ElvisConfig

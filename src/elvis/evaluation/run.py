@@ -197,6 +197,8 @@ def _ranking_file(file: Path | None) -> Generator[TextIO | None]:
     if file is None:
         yield None
         return
+    if file.is_dir():
+        raise CacheError(f"{file} is a folder: name a file for the rankings")
     _make_folder(file.parent)
     temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
     try:
@@ -206,7 +208,10 @@ def _ranking_file(file: Path | None) -> Generator[TextIO | None]:
             raise CacheError(f"{file} cannot be written: {error.strerror}") from error
         with stream:
             yield stream
-        os.replace(temporary, file)
+        try:
+            os.replace(temporary, file)
+        except OSError as error:
+            raise CacheError(f"{file} cannot be written: {error.strerror}") from error
     finally:
         temporary.unlink(missing_ok=True)
 
