@@ -86,7 +86,7 @@ def killed(killable: IndexingProcess, folder: Path, call: int) -> None:
 
 def test_killed_at_a_few_of_the_writes(killable: IndexingProcess, tmp_path: Path):
     calls = number_of_calls(killable, tmp_path / "whole")
-    for call in random.Random(time.time_ns()).sample(range(1, calls + 1), 3):
+    for call in random.Random(time.time_ns()).sample(range(1, calls - 5), 2):
         killed(killable, tmp_path / "part", call)
 
 
@@ -128,6 +128,7 @@ def calls_that_write(trace: Path, folder: Path) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_the_counter_sees_what_strace_sees(killable: IndexingProcess, tmp_path: Path):
     trace = tmp_path / "trace"
     status, _ = traced(tmp_path / "traced", "-o", str(trace), "-e", f"trace={CALLS}")

@@ -87,6 +87,7 @@ def test_a_reader_sees_a_committed_state_at_every_moment_of_writing(tmp_path: Pa
     assert len(seen) > 2
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
 def test_control_c_in_another_process_leaves_a_sound_index(mortal: IndexingProcess, tmp_path: Path):
     draw_pictures(tmp_path / "pictures", 300)

@@ -20,7 +20,7 @@ from elvis.store.snapshot import Snapshot
 
 PIECE_BYTES = 96 << 20
 """Most packed bytes that are read and written again at once; also when a file counts as large enough."""
-MANY_FILES = 32
+MANY_FILES = 64
 """Small files that are left alone: fewer are not worth rewriting."""
 _READ = 64
 

@@ -13,6 +13,7 @@ from elvis.store.layout import TABLE, Layout
 from elvis.store.names import path_to_text
 from elvis.store.records import CORE_COLUMNS, Record, Stamp, rows, schema
 
+_CACHE = 4 << 20  # bytes
 _AT_ONCE = 200  # names or ids in one filter
 
 logger = logging.getLogger(__name__)
@@ -59,8 +60,10 @@ class Writer:
     def _open(self) -> Any:
         import lancedb
 
+        # A writer hardly reads: the engine's generous caches would only grow with the number of commits.
+        session = lancedb.Session(index_cache_size_bytes=_CACHE, metadata_cache_size_bytes=_CACHE)
         with translated(self._place, "opening"):
-            return lancedb.connect(self._layout.folder).open_table(TABLE)
+            return lancedb.connect(self._layout.folder, session=session).open_table(TABLE)
 
     def _apply(self, what: str, change: Callable[[Any], object]) -> None:
         """Changes the table, makes the result durable, and takes the change back if anything goes wrong."""
