@@ -10,8 +10,9 @@ import time
 
 import numpy as np
 import pytest
+from PIL import Image
 
-from elvis.errors import CacheError
+from elvis.errors import CacheError, DataSetError
 from elvis.evaluation.benchmark import EvaluationSettings
 from elvis.evaluation.datasets import load_benchmark
 from elvis.evaluation.methods import Method, load_methods
@@ -162,6 +163,25 @@ def test_what_cannot_work_is_refused_before_any_work(toys, extractor, tmp_path):
     with pytest.raises(ValueError, match="expected 384 channels as the head was trained with, got 12"):
         attempt([benchmark], [Contender(wide, extractor)])
     assert extractor.extracted == 0
+
+
+def test_a_folder_in_which_nothing_can_be_measured_is_refused(make_folder, extractor, tmp_path):
+    rows = [("1-1.png", "query", "1", ""), ("1-2.png", "database", "1", ""), ("2.png", "query", "2", "")]
+    folder = make_folder(rows)
+    for damaged, message in (
+        ("1-1.png", "toys: every query that has a right picture is missing or unreadable"),
+        ("1-2.png", "toys: not one database picture can be read, as 1-1.png: "),
+        ("2.png", "toys: not one query can be read, as 1-1.png: "),
+    ):
+        (folder / damaged).write_bytes(b"no picture")
+        if damaged == "2.png":
+            make_picture_again(folder / "1-2.png")
+        with pytest.raises(DataSetError, match=message):
+            run([load_benchmark(folder)], contenders(extractor, ["global"]), tmp_path / "cache")
+
+
+def make_picture_again(file):
+    Image.new("RGB", (8, 8), "red").save(file)
 
 
 class SlowChamfer(Chamfer):

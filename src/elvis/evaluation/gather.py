@@ -105,6 +105,10 @@ def gather(
         pace.step()
     if waiting:
         raise ValueError(f"extractor: expected descriptors of every picture, got none of {len(waiting)}")
+    for what, some in (("query", benchmark.queries), ("database picture", benchmark.gallery)):
+        if not any(picture in keys for picture in some):
+            reason = f", as {min(unreadable.values())}" if unreadable else ""
+            raise DataSetError(f"{benchmark.name}: not one {what} can be read{reason}")
     return Collection(benchmark.without(frozenset(unreadable)), cache, keys, unreadable)
 
 

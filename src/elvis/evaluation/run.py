@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 import elvis
-from elvis.errors import CacheError
+from elvis.errors import CacheError, DataSetError
 from elvis.evaluation.benchmark import EvaluationSettings, FirstStage, Outcome, evaluate, first_stage
 from elvis.evaluation.cache import DescriptorCache
 from elvis.evaluation.datasets import Benchmark
@@ -90,6 +90,10 @@ def run(
                     collection = gather(benchmark, contender.extractor, cache, on_progress)
                     ready[fingerprint] = collection, first_stage(collection, settings)
                 collection, start = ready[fingerprint]
+                if not _counts(collection):
+                    raise DataSetError(
+                        f"{benchmark.name}: every query that has a right picture is missing or unreadable"
+                    )
                 new, outcomes = _measure(contender, collection, start, settings, out, split_by, on_progress)
                 results += new
                 if out is not None:
@@ -235,6 +239,16 @@ def _check_channels(contender: Contender) -> None:
     if contender.method.model is not None:
         with torch.inference_mode():
             contender.method.model.cpu().prepare(Descriptors(torch.ones(1, 1, contender.extractor.dim)))
+
+
+def _counts(collection: Collection) -> bool:
+    """Whether any query that is there has a right picture."""
+    benchmark = collection.benchmark
+    return any(
+        len(positives) and picture in collection.keys
+        for judgement in benchmark.judgements
+        for picture, positives in zip(benchmark.queries, judgement.positives, strict=True)
+    )
 
 
 def _content(collection: Collection) -> str:
