@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from benchmarks import machine, published
-from benchmarks.measure import interleaved
+from benchmarks.measure import Timing, interleaved
 from elvis.transport import reference, scaling
 from elvis.transport.cpu.launch import solve
 from elvis.transport.cpu.machine import Machine, host
@@ -17,6 +17,8 @@ from elvis.transport.cpu.problem import Problem
 
 PAIRS, PLACES, CHANNELS = 20, 600, (128, 384, 768)
 CORNER, TEMPERATURE, ROUNDS = 1.0, 0.1, 10
+DISTURBED = 1.25
+"""A run whose clock ran this much longer than its share of processor time was kept waiting by others."""
 PUBLISHED, SCALING = "published: log domain, PyTorch", "scaling form, PyTorch"
 
 Data = dict[str, Tensor]
@@ -29,35 +31,51 @@ def run(repeats: int) -> list[dict]:
     about, records = machine.description(), []
     cores = torch.get_num_threads()
     for channels in CHANNELS:
-        data = _data(channels)
+        data = make_data(channels, PAIRS)
         for threads in sorted({1, cores}):
             with _threads(threads):
                 variants = _variants(data, threads, other_sets=channels == CHANNELS[0])
                 timings = interleaved(variants, PAIRS, repeats)
-                truth = _truth(data, data["gallery"])
-                for name, timing in timings.items():
-                    record = {
-                        "suite": "transport",
-                        "variant": name,
-                        "channels": channels,
-                        "threads": threads,
-                        "ratio": timings[PUBLISHED].best / timing.best,
-                        "ratio_processor": timings[PUBLISHED].processor / timing.processor,
-                        **{f"ms_{part}": value for part, value in asdict(timing).items() if part != "repeats"},
-                        "repeats": timing.repeats,
-                        "error": _error(variants[name](), _truth(data, _as_stored(data, name))),
-                        "error_with_storage": _error(variants[name](), truth),
-                    }
-                    records.append(record | about)
-                    print(
-                        f"D {channels:4d}  threads {threads}  {record['ms_best']:7.3f} ms  {record['ratio']:5.1f}x  "
-                        f"(processor time {record['ratio_processor']:5.1f}x)  error {record['error']:.0e}  {name}",
-                        flush=True,
-                    )
+                records += describe("transport", data, variants, timings, channels, threads, about)
     return records
 
 
-def _data(channels: int) -> Data:
+def describe(
+    suite: str,
+    data: Data,
+    variants: dict[str, Callable[[], Strengths]],
+    timings: dict[str, Timing],
+    channels: int,
+    threads: int,
+    about: dict,
+) -> list[dict]:
+    """A record for each variant: timings, ratios to the published algorithm, errors."""
+    records = []
+    for name, timing in timings.items():
+        strengths = variants[name]()
+        record = {
+            "suite": suite,
+            "variant": name,
+            "channels": channels,
+            "threads": threads,
+            "ratio": timings[PUBLISHED].best / timing.best,
+            "ratio_processor": timings[PUBLISHED].processor / timing.processor,
+            **{f"ms_{part}": value for part, value in asdict(timing).items() if part != "repeats"},
+            "repeats": timing.repeats,
+            "disturbed": any(t.best > DISTURBED * t.processor / threads for t in (timing, timings[PUBLISHED])),
+            "error": _error(strengths, _truth(data, _as_stored(data, name))),
+            "error_with_storage": _error(strengths, _truth(data, data["gallery"])),
+        }
+        records.append(record | about)
+        print(
+            f"D {channels:4d}  threads {threads}  {record['ms_best']:7.4f} ms  {record['ratio']:5.1f}x  "
+            f"(processor time {record['ratio_processor']:5.1f}x)  error {record['error']:.0e}  {name}",
+            flush=True,
+        )
+    return records
+
+
+def make_data(channels: int, pairs: int) -> Data:
     """A third of the gallery's descriptors show the query's, slightly changed; the rest show something else."""
     generator = torch.Generator().manual_seed(0)
 
@@ -65,9 +83,9 @@ def _data(channels: int) -> Data:
         return torch.randn(*shape, generator=generator)
 
     query = F.normalize(draw(1, PLACES, channels), dim=-1)
-    near = F.normalize(query + 0.05 * draw(PAIRS, PLACES, channels) * (128 / channels) ** 0.5, dim=-1)
-    far = F.normalize(draw(PAIRS, PLACES, channels), dim=-1)
-    gallery = torch.where(torch.rand(PAIRS, PLACES, 1, generator=generator) < 0.3, near, far).contiguous()
+    near = F.normalize(query + 0.05 * draw(pairs, PLACES, channels) * (128 / channels) ** 0.5, dim=-1)
+    far = F.normalize(draw(pairs, PLACES, channels), dim=-1)
+    gallery = torch.where(torch.rand(pairs, PLACES, 1, generator=generator) < 0.3, near, far).contiguous()
     largest = gallery.abs().amax(dim=2, keepdim=True)
     return {
         "query": query,
@@ -75,9 +93,9 @@ def _data(channels: int) -> Data:
         "float16": gallery.half(),
         "int8": (gallery / largest * 127).round().to(torch.int8),
         "query_gain": draw(1, PLACES).tanh(),
-        "gallery_gain": draw(PAIRS, PLACES).tanh(),
+        "gallery_gain": draw(pairs, PLACES).tanh(),
         "query_mask": torch.ones(1, PLACES, dtype=torch.bool),
-        "gallery_mask": torch.ones(PAIRS, PLACES, dtype=torch.bool),
+        "gallery_mask": torch.ones(pairs, PLACES, dtype=torch.bool),
     }
 
 
@@ -91,15 +109,10 @@ def _variants(data: Data, threads: int, *, other_sets: bool) -> dict[str, Callab
         )
         return lambda: solve(problem, on, exact=exact, threads=threads)
 
-    def scalings() -> Strengths:
-        similarity = torch.bmm(data["query"].expand(PAIRS, -1, -1), data["gallery"].transpose(1, 2))
-        plan = scaling.sinkhorn(similarity, *gains, CORNER, temperature=TEMPERATURE, rounds=ROUNDS, **masks)
-        return plan.row_max, plan.column_max
-
     here = host()
     variants = {
         PUBLISHED: lambda: published.strengths(data["query"], data["gallery"], *gains, CORNER, TEMPERATURE, ROUNDS),
-        SCALING: scalings,
+        SCALING: scalings(data),
         f"kernel, float16, {here.name}": kernel("float16", exact=False, on=here),
         f"kernel, int8, {here.name}": kernel("int8", exact=False, on=here),
         f"kernel, float32 exact, {here.name}": kernel("gallery", exact=True, on=here),
@@ -112,6 +125,26 @@ def _variants(data: Data, threads: int, *, other_sets: bool) -> dict[str, Callab
     return variants
 
 
+def scalings(data: Data) -> Callable[[], Strengths]:
+    """The scaling form of the library, whole batch."""
+
+    def solve_() -> Strengths:
+        gallery = data["gallery"]
+        plan = scaling.sinkhorn(
+            torch.bmm(data["query"].expand(len(gallery), -1, -1), gallery.transpose(1, 2)),
+            data["query_gain"],
+            data["gallery_gain"],
+            CORNER,
+            temperature=TEMPERATURE,
+            rounds=ROUNDS,
+            query_mask=data["query_mask"],
+            gallery_mask=data["gallery_mask"],
+        )
+        return plan.row_max, plan.column_max
+
+    return solve_
+
+
 def _as_stored(data: Data, variant: str) -> Tensor:
     """The descriptors that a variant was given: its arithmetic is judged by these, its storage by the original."""
     for stored in ("float16", "int8"):
@@ -121,7 +154,7 @@ def _as_stored(data: Data, variant: str) -> Tensor:
 
 
 def _truth(data: Data, gallery: Tensor) -> Strengths:
-    similarity = torch.bmm(data["query"].double().expand(PAIRS, -1, -1), gallery.double().transpose(1, 2))
+    similarity = torch.bmm(data["query"].double().expand(len(gallery), -1, -1), gallery.double().transpose(1, 2))
     plan = reference.sinkhorn(
         similarity,
         data["query_gain"].double(),

@@ -55,6 +55,7 @@ def record(**changed):
         "ms_p90": 0.4,
         "ms_processor": 0.25,
         "repeats": 20,
+        "disturbed": False,
         "error": 1e-4,
         "error_with_storage": 2e-4,
     }
@@ -69,6 +70,8 @@ def test_guard_fails_where_a_ratio_fell_by_a_fifth(tmp_path, monkeypatch, capsys
     assert results.guard("transport", [record(ratio=24.1), record(threads=2, ratio=50.0)]) == 0
     assert results.guard("transport", [record(ratio=23.9), record(threads=2, ratio=50.0)]) == 1
     assert "slower: kernel, D 128, 1 threads: 23.9x, committed 30.0x" in capsys.readouterr().out
+    assert results.guard("transport", [record(ratio=1.0, disturbed=True)]) == 0
+    assert results.guard("transport", [record(ratio=90.0, ratio_processor=1.0, disturbed=True)]) == 1
     assert results.guard("transport", [record(machine="c")]) == 2
 
 
@@ -87,9 +90,11 @@ def test_page_shows_every_result(tmp_path, monkeypatch):
 
     monkeypatch.setattr(results, "FOLDER", tmp_path)
     monkeypatch.setattr(render, "PAGE", tmp_path / "docs" / "benchmarks.md")
-    results.replace("transport", [record(), record(threads=2, ratio=41.5), record(channels=384, ratio=22.5)])
+    results.replace(
+        "transport", [record(), record(threads=2, ratio=41.5, disturbed=True), record(channels=384, ratio=22.5)]
+    )
     render.write()
     page = render.PAGE.read_text()
-    for ratio in ("30.0", "41.5", "22.5"):
+    for ratio in ("30.0", "41.5*", "22.5"):
         assert f"| {ratio} |" in page
     assert "<svg" in (tmp_path / "docs" / "benchmarks-transport-1.svg").read_text()
