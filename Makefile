@@ -29,6 +29,13 @@ lint: $(READY)  ## format, lint and types
 
 check: lint test test-slow  ## all that CI does
 
+demo: $(READY)  ## index the demo pictures, search them, explain a match; writes demo-out/
+	$(BIN)/python tools/demo.py demo-out
+
+bench: $(READY)  ## measure and render docs/benchmarks.md; wants a quiet machine
+	$(BIN)/python -m benchmarks transport
+	$(BIN)/python -m benchmarks render
+
 format: $(READY)  ## rewrite the sources in the house format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .

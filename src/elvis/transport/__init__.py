@@ -1,7 +1,7 @@
 """Optimal transport between two sets of descriptors: one definition, one door, several ways to compute it.
 
-`reference.py` is the truth (log domain, gradients), `scaling.py` the same in plain matrix–vector products, `cpu/` a
-fused kernel for searching on a CPU. `sinkhorn` refines a similarity matrix; `strengths` goes from descriptors to the
+`reference.py` is the truth (log domain, gradients), `scaling.py` the same in plain matrix–vector products, `cpu/` and
+`gpu.py` fused kernels for searching. `sinkhorn` refines a similarity matrix; `strengths` goes from descriptors to the
 strongest match of each, which is all that a search needs.
 """
 
@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 from functools import cache
-from typing import NamedTuple, Protocol
+from importlib import import_module
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -20,8 +21,10 @@ from elvis.values import Descriptors
 
 logger = logging.getLogger(__name__)
 
+KERNELS = {"cpu": "elvis.transport.cpu", "cuda": "elvis.transport.gpu"}
+"""Device → module of its fused kernel, imported when it is needed; other devices use the scalings."""
 KERNEL_TEMPERATURE = 0.05
-"""Smallest λ that the fused kernel's number formats hold."""
+"""Smallest λ that the kernels' number formats hold."""
 SAFE_EXPONENT = 30.0
 """exp(±30) and the products of two such numbers fit in float32: beyond it the log domain is used."""
 
@@ -134,33 +137,35 @@ def transport(
 
 
 def _kernel_fits(query: Descriptors, gallery: Descriptors, temperature: float) -> bool:
-    """Whether the fused CPU kernel may take these: see its docstring for what it holds."""
-    if query.gain is None or gallery.gain is None or query.vectors.device.type != "cpu":
+    """Whether a fused kernel may take these: see their docstrings for what they hold."""
+    kind = query.vectors.device.type
+    if query.gain is None or gallery.gain is None or kind not in KERNELS:
         return False
     if torch.float64 in (query.vectors.dtype, gallery.vectors.dtype) or temperature < KERNEL_TEMPERATURE:
         return False
-    largest = max(float(gain.abs().max()) for gain in (query.gain, gallery.gain))
-    return largest / temperature <= SAFE_EXPONENT and _kernel_is_there()
+    largest = max(
+        float(gain.masked_fill(~mask, 0).abs().max())
+        for gain, mask in ((query.gain, query.mask), (gallery.gain, gallery.mask))
+    )
+    return largest / temperature <= SAFE_EXPONENT and _kernel_is_there(kind)
 
 
 @cache
-def _kernel_is_there() -> bool:
-    from elvis.transport import cpu
-
-    if (reason := cpu.available()) is not None:
-        logger.warning("the fused CPU kernel cannot run here: %s; matching is several times slower", reason)
+def _kernel_is_there(kind: str) -> bool:
+    if (reason := _kernel(kind).available()) is not None:
+        logger.warning("the fused kernel for %s cannot run here: %s; matching is several times slower", kind, reason)
         return False
     return True
 
 
-def _fused(query: Descriptors, gallery: Descriptors, corner: float, temperature: float, rounds: int) -> Strengths:
-    from elvis.transport import cpu
+def _kernel(kind: str) -> Any:
+    return import_module(KERNELS[kind])
 
+
+def _fused(query: Descriptors, gallery: Descriptors, corner: float, temperature: float, rounds: int) -> Strengths:
     if rounds < 1:
         raise ValueError(f"rounds: expected at least 1, got {rounds}")
-    # Half precision has lost more already than the kernel's 16-bit form does; float32 gets the exact form.
-    exact = gallery.vectors.dtype == torch.float32
-    rows, columns = cpu.strengths(
+    rows, columns = _kernel(query.vectors.device.type).strengths(
         query.vectors,
         gallery.vectors,
         query.gain,
@@ -170,7 +175,8 @@ def _fused(query: Descriptors, gallery: Descriptors, corner: float, temperature:
         rounds,
         query.mask,
         gallery.mask,
-        exact,
+        # Half precision has lost more already than a kernel's 16-bit form does; float32 gets the exact form.
+        exact=gallery.vectors.dtype == torch.float32,
     )
     return Strengths(rows, columns)
 

@@ -13,6 +13,7 @@ where it is negative w shrinks. Either way nothing overflows, and the answer is 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -62,18 +63,23 @@ def sinkhorn(
 ) -> ScaledPlan:
     """Solve the problem of `reference.sinkhorn`, several times faster and without gradients."""
     kernel = (similarity / temperature).exp_()
-    a = (query_gain.to(kernel.dtype) / temperature).exp()
-    b = ((gallery_gain.to(kernel.dtype) - max(corner, 0.0)) / temperature).exp()
-    w = float(torch.tensor(min(corner, 0.0) / temperature, dtype=torch.float64).exp())
-    m = query_mask.sum(dim=1, keepdim=True).to(kernel.dtype)
-    n = gallery_mask.sum(dim=1, keepdim=True).to(kernel.dtype)
+    # The dust-bins' side in double precision, where there is one: b, ρ and γ leave single where ω is large and M ≠ N.
+    wide = torch.float32 if kernel.device.type == "mps" else torch.float64
+    a = (query_gain.to(wide) / temperature).exp()
+    b = ((gallery_gain.to(wide) - max(corner, 0.0)) / temperature).exp()
+    w = math.exp(min(corner, 0.0) / temperature)
+    m = query_mask.sum(dim=1, keepdim=True).to(wide)
+    n = gallery_mask.sum(dim=1, keepdim=True).to(wide)
     c = gallery_mask.to(kernel.dtype).expand(kernel.shape[0], -1)
-    gamma = (m > 0).to(kernel.dtype)
+    gamma = (m > 0).to(wide)
     r = rho = torch.empty(0)
     for _ in range(rounds):
-        r = _divide(1, torch.bmm(kernel, c[:, :, None])[:, :, 0] + a * gamma, query_mask)
+        # (r, ρ)·t with (c, γ)/t is the same plan; without this they drift by up to N/M a round where M ≠ N.
+        drift = (c.sum(dim=1, keepdim=True) / n).masked_fill(n == 0, 1)
+        c, gamma = c / drift.to(c.dtype), gamma / drift
+        r = _divide(1, torch.bmm(kernel, c[:, :, None])[:, :, 0] + (a * gamma).to(c.dtype), query_mask)
         rho = _divide(n, (b * c).sum(dim=1, keepdim=True) + w * gamma, n > 0)
-        c = _divide(1, torch.bmm(r[:, None, :], kernel)[:, 0, :] + b * rho, gallery_mask)
+        c = _divide(1, torch.bmm(r[:, None, :], kernel)[:, 0, :] + (b * rho).to(c.dtype), gallery_mask)
         gamma = _divide(m, (a * r).sum(dim=1, keepdim=True) + w * rho, m > 0)
     return ScaledPlan(kernel, r, c)
 
