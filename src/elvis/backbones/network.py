@@ -77,10 +77,12 @@ class Backbone:
     def __call__(self, pixels: Tensor) -> Tokens:
         """Tokens of (B, 3, H, W) RGB pixels, black 0 and white 1; H and W are multiples of `patch`.
 
-        The last block comes through the backbone's final normalisation, earlier ones as they are: with it, raw
-        matching on the second-to-last block loses 3 to 7 mAP. The attention cue is that of the class token in
-        the same block, averaged over heads; of a backbone without class token (SigLIP2) that of its attention
-        pooling.
+        The last block comes through the backbone's final normalisation, earlier ones as they are. On the
+        second-to-last block of DINOv2-small raw matching is then better on average (mAP 82.4 against 79.9; it
+        gains on products and a walk, loses on fixed cameras); once channels are standardised it is the same.
+
+        The attention cue is that of the class token in the same block, averaged over heads; of a backbone
+        without class token (SigLIP2) that of its attention pooling.
         """
         if pixels.ndim != 4 or pixels.shape[1] != 3 or any(side % self.patch or not side for side in pixels.shape[2:]):
             raise ValueError(
