@@ -156,6 +156,8 @@ class Index(IndexReader):
             self._change(lambda again=again: writer.rewrite(again))
         if any(name.startswith("_indices/") for name in broken):
             self._change(writer.build_vector_index)
+        if transactions := [name for name in broken if name.startswith("_transactions/")]:
+            self._change(lambda: writer.forget_transactions(transactions))
         if not report.sound:
             writer.forget_history()
             self._choice, self._snapshot = Choice(writer.commit, {}, {}), None

@@ -163,6 +163,14 @@ class Writer:
     def _vector_indexes(self) -> list[str]:
         return [each.name for each in self._table.list_indices() if "vector" in each.columns]
 
+    def forget_transactions(self, names: Sequence[str]) -> None:
+        """Removes damaged transaction files in a commit of its own; they only serve writers at the same time."""
+        with translated(self._place, "repairing"):
+            for name in names:
+                (self._layout.table / name).unlink(missing_ok=True)
+            version, count = self.commit.version, self.commit.rows
+            self.commit = write_commit(self._layout, self.commit, version, count, "repairing", self._card)
+
     def forget_history(self) -> None:
         """Removes what only older commits need, and writes the card again: the end of a repair."""
         with translated(self._place, "cleaning up"):
