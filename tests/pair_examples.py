@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from matplotlib.text import Text
 from PIL import Image
 
 from elvis import Descriptors, Explanation
@@ -49,8 +50,7 @@ def rendered(figure):
     """The figure as an array, and the pixel boxes of its texts."""
     figure.canvas.draw()
     renderer = figure.canvas.get_renderer()
-    texts = [text for text in figure.findobj(match=lambda artist: hasattr(artist, "get_text")) if text.get_text()]
-    shown = [text for text in texts if text.get_visible()]
+    shown = [text for text in figure.findobj(Text) if text.get_text() and text.get_visible()]
     return np.asarray(figure.canvas.buffer_rgba()), [(text, text.get_window_extent(renderer)) for text in shown]
 
 

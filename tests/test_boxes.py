@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +12,9 @@ import torch
 
 from elvis import Descriptors, Explanation
 from elvis.boxes import Box, agreeing_matches, match_boxes
+from elvis.extract import ExtractionSettings, Extractor
+from elvis.images import open_image
+from elvis.models import load_model
 
 QUERY_SIZE = (420, 420)
 SCENE_SIZE = (640, 480)
@@ -212,3 +216,27 @@ def test_says_what_is_missing():
         match_boxes(replace(explanation, query=replace(explanation.query, xy=None)))
     with pytest.raises(ValueError, match="expected one of 1 pairs, got 1"):
         match_boxes(explanation, 1)
+
+
+DEMO = Path(__file__).parents[1] / "demo"
+
+
+# A photographed box in a heap, and a rendered tin on a shelf; boxes measured by hand on the pictures.
+PLACES = [
+    ("cookies", "cookies-in-scene", (0.19, 0.42, 0.33, 0.34), (0, 0, 1, 1)),
+    pytest.param("tea", "tea-shelf", (0.41, 0.22, 0.39, 0.65), (0.14, 0.12, 0.73, 0.81), marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.weights
+@pytest.mark.parametrize(("query", "found", "in_found", "in_query"), PLACES)
+def test_boxes_on_pictures(query, found, in_found, in_query):
+    names = (f"queries/{query}", f"pictures/{found}", "pictures/astronaut")
+    one, other, unrelated = Extractor(ExtractionSettings(longer_side=392)).extract(
+        open_image(DEMO / f"{name}.jpg") for name in names
+    )
+    model = load_model("chamfer-ot", standardise=True)
+    boxes = match_boxes(model.explain(one, other))
+    assert overlap(boxes[0], in_found) > 0.6
+    assert overlap(boxes[1], in_query) > 0.6
+    assert match_boxes(model.explain(one, unrelated)) == (None, None)

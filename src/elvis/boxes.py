@@ -106,7 +106,7 @@ def agreeing_matches(explanation: Explanation, pair: int = 0) -> Agreement | Non
     transform, evidence = best
     inside = _refined(transform, places, targets, weights, query, gallery)
     inside = _grown(inside, places, targets, weights, query, gallery)
-    inside &= ~_isolated(inside, targets, gallery.patch) & ~_isolated(inside, places, query.patch)
+    inside &= ~_sparse(inside, targets, gallery.patch) & ~_sparse(inside, places, query.patch)
     if np.count_nonzero(inside) < FEWEST:
         return None
     order = np.flatnonzero(inside)
@@ -281,24 +281,25 @@ def _grown(inside: Bools, places: Floats, targets: Floats, weights: Floats, quer
         ahead = places[:, None] - places[known][nearest]
         expected = (targets[known][nearest] + ahead @ linear).mean(axis=1)
         second = np.take_along_axis(away, nearest[:, 1:2], axis=1)[:, 0]
-        near = second <= 4.0 * max(query.patch, gallery.patch / max(scale, 1e-6))
-        more = near & (np.linalg.norm(expected - targets, axis=1) <= reach) & (weights > 0.1)
+        near = second <= 3.0 * max(query.patch, gallery.patch / max(scale, 1e-6))
+        more = near & (np.linalg.norm(expected - targets, axis=1) <= reach) & (weights > 0.3)
         if not (more & ~inside).any():
             break
         inside |= more
     return inside
 
 
-def _isolated(inside: Bools, points: Floats, patch: float) -> Bools:
-    """Agreeing matches that stand alone, far from the others: chance hits, which would stretch the box."""
+def _sparse(inside: Bools, points: Floats, patch: float) -> Bools:
+    """Agreeing matches in thin company, which would stretch the box: chance hits, and what lies around the thing."""
     known = np.flatnonzero(inside)
-    alone = np.zeros(len(points), dtype=np.bool_)
-    if len(known) < 3:
-        return alone
-    away = np.sort(np.linalg.norm(points[known, None] - points[None, known], axis=2), axis=1)
-    second = away[:, 2]  # column 0 is the point itself
-    alone[known] = second > max(4.5 * patch, 3.5 * float(np.median(second)))
-    return alone
+    sparse = np.zeros(len(points), dtype=np.bool_)
+    if len(known) < FEWEST:
+        return sparse
+    away = np.linalg.norm(points[known, None] - points[None, known], axis=2)
+    usual = float(np.median(np.sort(away, axis=1)[:, 4]))  # column 0 is the point itself
+    company = np.count_nonzero(away <= max(3 * patch, 2 * usual), axis=1) - 1
+    sparse[known] = company < max(1.0, 0.2 * float(np.median(company)))
+    return sparse
 
 
 def _box_around(descriptors: Descriptors, pair: int, index: Ints) -> Box:

@@ -36,6 +36,7 @@ class Comparison:
         global_similarity: cosine of the global vectors, in [-1, 1].
         gains: dust-bin gain of all patches of the first and the second picture, (rows, columns) each; None where the
             model has no learned gain, or a picture is gone.
+        crop: the part of the first picture that was matched, and that its gains cover; None is all of it.
     """
 
     first: Image.Image | None
@@ -45,6 +46,7 @@ class Comparison:
     boxes: Boxes
     global_similarity: float
     gains: tuple[Tensor, Tensor] | None = None
+    crop: Crop | None = None
 
     @staticmethod
     def of(
@@ -69,9 +71,8 @@ class Comparison:
         pictures = [each if isinstance(each, Image.Image) else open_image(each) for each in (first, second)]
         one, other = extractor.extract([(pictures[0], crop), (pictures[1], None)])
         explanation = model.explain(one, other)
-        return Comparison.from_explanation(
-            explanation, pictures[0], pictures[1], method, gains=learned_gains(extractor, model, pictures, crop)
-        )
+        gains = learned_gains(extractor, model, pictures, crop)
+        return Comparison.from_explanation(explanation, pictures[0], pictures[1], method, gains=gains, crop=crop)
 
     @staticmethod
     def from_explanation(
@@ -81,12 +82,14 @@ class Comparison:
         method: str,
         *,
         gains: tuple[Tensor, Tensor] | None = None,
+        crop: Crop | None = None,
     ) -> Comparison:
         """From descriptors that are matched already, with the pictures that are still there."""
         vectors = explanation.query.image_vector, explanation.gallery.image_vector
         assert vectors[0] is not None and vectors[1] is not None  # noqa: PT018  the extractor always gives them
         similarity = torch.nn.functional.cosine_similarity(vectors[0].float(), vectors[1].float())
-        return Comparison(first, second, method, explanation, match_boxes(explanation), float(similarity), gains)
+        boxes = match_boxes(explanation)
+        return Comparison(first, second, method, explanation, boxes, float(similarity), gains, crop)
 
     def facts(self) -> dict[str, Any]:
         """The numbers, as plain values."""
@@ -114,6 +117,7 @@ class Comparison:
             boxes=self.boxes,
             query_gain=first,
             gallery_gain=second,
+            query_crop=self.crop,
         )
 
     def figures(self) -> dict[str, Callable[[], Figure]]:
@@ -126,7 +130,7 @@ class Comparison:
             "match": self.sheet,
             "before": lambda: correspondences(*pair, stage="before"),
             "after": lambda: correspondences(*pair, stage="after", boxes=self.boxes),
-            "ignored": lambda: dustbin_maps(*pair, query_gain=first, gallery_gain=second),
+            "ignored": lambda: dustbin_maps(*pair, query_gain=first, gallery_gain=second, query_crop=self.crop),
             "matrices": lambda: matrices(self.explanation),
         }
 

@@ -35,6 +35,19 @@ def test_gain_on_all_patches_covers_both_pictures(shape):
     assert_texts_are_readable(figure)
 
 
+def test_heat_of_a_crop_lies_on_the_crop():
+    gain = torch.rand(6, 8)
+    figure = dustbin_maps(
+        explanation(), picture((640, 480)), picture((600, 400)), query_gain=gain, gallery_gain=gain,
+        query_crop=(0.5, 0.25, 0.25, 0.5),
+    )  # fmt: skip
+    under, heat = figure.axes[0].images[:2]
+    left, right, bottom, top = under.get_extent()
+    width, height = right - left, bottom - top
+    expected = (left + 0.5 * width, left + 0.75 * width, top + 0.75 * height, top + 0.25 * height)
+    assert heat.get_extent() == pytest.approx(expected)
+
+
 def test_without_dense_gains_the_stored_positions_say_it():
     figure = dustbin_maps(explanation(gain=True), picture((640, 480)), picture((600, 400)))
     assert "gain at the stored positions" in titles(figure)

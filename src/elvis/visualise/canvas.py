@@ -154,6 +154,18 @@ def write(figure: Figure, left: float, top: float, text: str, *, size: float = 1
     )  # fmt: skip
 
 
+def inner_ticks(low: float, high: float, count: int) -> list[float]:
+    """At most about `count` round numbers from low to high.
+
+    Example:
+        >>> inner_ticks(0.03, 0.97, 4)
+        [0.25, 0.5, 0.75]
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    return [float(tick) for tick in MaxNLocator(count).tick_values(low, high) if low <= tick <= high]
+
+
 def show_picture(axes: Axes, picture: Image.Image | None, frame: Frame, *, dimmed: bool = False) -> None:
     """The picture in its frame; a grey sheet that says so where it is gone."""
     extent = (frame.left, frame.left + frame.width, frame.top + frame.height, frame.top)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from elvis.boxes import Box, patch_step
 from elvis.values import Descriptors, Explanation
 from elvis.visualise.canvas import (
     ROOM,
@@ -63,6 +64,7 @@ def dustbin_maps(
     *,
     query_gain: Tensor | None = None,
     gallery_gain: Tensor | None = None,
+    query_crop: Box | None = None,
     pair: int = 0,
 ) -> Figure:
     """Heat over both pictures: bright is what the match ignored.
@@ -77,6 +79,7 @@ def dustbin_maps(
         gallery_picture: likewise.
         query_gain: (rows, columns) dust-bin gain of all patches of the query.
         gallery_gain: likewise; both are given or none.
+        query_crop: the part of the query that `query_gain` covers, where it was searched by a crop.
         pair: which pair.
 
     Example:
@@ -96,7 +99,8 @@ def dustbin_maps(
         ROOM,
     )
     figure, axes, bar = one_panel(layout, ignored.title)
-    colours, scale_of = draw_ignored(axes, layout, (query_picture, gallery_picture), explanation, ignored, pair)
+    pictures = (query_picture, gallery_picture)
+    colours, scale_of = draw_ignored(axes, layout, pictures, explanation, ignored, pair, query_crop)
     colour_bar(figure, bar, colours, scale_of)
     return figure
 
@@ -153,6 +157,7 @@ def draw_ignored(
     explanation: Explanation,
     ignored: Ignored,
     pair: int,
+    query_crop: Box | None = None,
 ) -> tuple[Colormap, Normalize]:
     """Both pictures in grey under their heat, on one axes; returns the colours and their scale."""
     from matplotlib import colormaps
@@ -160,15 +165,17 @@ def draw_ignored(
 
     high = ignored.high if ignored.high > ignored.low else ignored.low + 1
     scale_of, colours = Normalize(ignored.low, high), colormaps[HEAT]
+    whole = (0.0, 0.0, 1.0, 1.0)
     sides = (
-        ("query", explanation.query, pictures[0], layout.query, ignored.query),
-        ("gallery", explanation.gallery, pictures[1], layout.gallery, ignored.gallery),
+        ("query", explanation.query, pictures[0], layout.query, ignored.query, query_crop or whole),
+        ("gallery", explanation.gallery, pictures[1], layout.gallery, ignored.gallery, whole),
     )
-    for name, descriptors, picture, frame, values in sides:
+    for name, descriptors, picture, frame, values, part in sides:
         show_picture(axes, picture, frame, dimmed=True)
         if values.ndim == 2:
-            extent = (frame.left, frame.left + frame.width, frame.top + frame.height, frame.top)
-            axes.imshow(values, extent=extent, cmap=colours, norm=scale_of, alpha=0.72, zorder=1)
+            left, top = frame.point(part[:2])
+            right, bottom = frame.point((part[0] + part[2], part[1] + part[3]))
+            axes.imshow(values, extent=(left, right, bottom, top), cmap=colours, norm=scale_of, alpha=0.72, zorder=1)
         else:
             real = descriptors.mask[_row(descriptors, pair)].cpu().numpy()
             _draw_patches(axes, positions(name, descriptors, pair)[real], values[real], frame, colours, scale_of)
@@ -179,8 +186,6 @@ def draw_ignored(
 def _draw_patches(axes: Axes, xy: Floats, values: Floats, frame: Frame, colours: Colormap, scale_of: Normalize) -> None:
     """A coloured patch at each stored position, with a gap to the next where the picture is seen."""
     from matplotlib.collections import PolyCollection
-
-    from elvis.boxes import patch_step
 
     width, height = patch_step(xy) * (frame.width, frame.height) * 0.92
     centres = xy * (frame.width, frame.height) + (frame.left, frame.top)

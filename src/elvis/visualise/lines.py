@@ -17,6 +17,7 @@ from elvis.visualise.canvas import (
     best_layout,
     draw_box,
     fit_axes,
+    inner_ticks,
     one_panel,
     place_axes,
     positions,
@@ -204,14 +205,12 @@ def colour_bar(
 ) -> None:
     """A small upright bar at (left, top, height) in inches."""
     from matplotlib.cm import ScalarMappable
-    from matplotlib.ticker import MaxNLocator
 
     left, top, height = place
     axes = place_axes(figure, left, top + 0.06, 0.13, height - 0.06)
     axes.set_axis_on()
     bar = figure.colorbar(ScalarMappable(scale_of, colours), cax=axes)
     low, high = float(scale_of.vmin or 0.0), float(scale_of.vmax or 0.0)
-    ticks = MaxNLocator(4 if height > 1.2 else 2).tick_values(low, high)
-    bar.set_ticks([float(tick) for tick in ticks if low <= tick <= high])
+    bar.set_ticks(inner_ticks(low, high, 4 if height > 1.2 else 2))
     bar.ax.tick_params(labelsize=8, length=2, colors=FAINT)
     bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from PIL import Image
 from torch import Tensor
 
+from elvis.boxes import Box
 from elvis.values import Explanation, Hit
 from elvis.visualise.canvas import (
     DOWN,
@@ -49,6 +50,7 @@ def match_sheet(
     boxes: Boxes | None = None,
     query_gain: Tensor | None = None,
     gallery_gain: Tensor | None = None,
+    query_crop: Box | None = None,
     count: int = 25,
     pair: int = 0,
 ) -> Figure:
@@ -62,6 +64,7 @@ def match_sheet(
         boxes: in the found picture and in the query, as `match_boxes` gives them.
         query_gain: (rows, columns) dust-bin gain of all patches of the query, see `dustbin_maps`.
         gallery_gain: likewise.
+        query_crop: the part of the query that `query_gain` covers, where it was searched by a crop.
         count: how many lines a panel.
         pair: which pair.
 
@@ -99,7 +102,7 @@ def match_sheet(
         else:
             ignored = what_was_ignored(explanation, query_gain, gallery_gain, pair)
             pictures = (query_picture, gallery_picture)
-            colours, scale_of = draw_ignored(axes, layout, pictures, explanation, ignored, pair)
+            colours, scale_of = draw_ignored(axes, layout, pictures, explanation, ignored, pair, query_crop)
             title = ignored.title
         _panel_title(figure, left, above + PANEL_HEAD - 0.16, title, width + BAR - 0.2)
         axes.set_anchor("NW")
@@ -142,7 +145,7 @@ def _score_line(explanation: Explanation, pair: int, boxes: Boxes | None) -> str
     return f"{line} · box covers {_percent(boxes[1])} of the query, {_percent(boxes[0])} of the found picture"
 
 
-def _percent(box: tuple[float, float, float, float]) -> str:
+def _percent(box: Box) -> str:
     return f"{box[2] * box[3]:.0%}"
 
 
@@ -215,7 +218,7 @@ def _thumbnail(
     top: float,
     side: float,
     picture: Image.Image | None,
-    box: tuple[float, float, float, float] | None,
+    box: Box | None,
     *,
     bottom: bool = False,
 ) -> None:
