@@ -1,8 +1,9 @@
 """Optimal transport between two sets of descriptors: one definition, one door, several ways to compute it.
 
-`reference.py` is the truth (log domain, gradients), `scaling.py` the same in plain matrix–vector products, `cpu/` and
-`gpu.py` fused kernels for searching. `sinkhorn` refines a similarity matrix; `strengths` goes from descriptors to the
-strongest match of each, which is all that a search needs.
+`reference.py` is the truth (log domain, gradients), `scaling.py` the same in plain matrix–vector products,
+`gradient.py` that with its derivatives for training, `cpu/` and `gpu.py` fused kernels for searching. `sinkhorn` refines
+a similarity matrix; `strengths` goes from descriptors to the strongest match of each, all that searching and training
+need.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from elvis.transport import reference, scaling
+from elvis.transport import gradient, reference, scaling
 from elvis.transport.similarity import blocks, check_pair, cosines
 from elvis.values import Descriptors
 
@@ -105,8 +106,9 @@ def strengths(
 ) -> Strengths:
     """Strongest refined similarity of every descriptor, from prepared descriptors with their `gain`.
 
-    A query batch of one meets every gallery picture; nothing of it is copied. Without gradients the pairs are
-    worked off in blocks, so that memory does not grow with the number of pictures.
+    A query batch of one meets every gallery picture; nothing of it is copied. The pairs are worked off in blocks, with
+    gradients too, so that no memory is needed for their matrices. First derivatives only, unless the log domain is
+    needed: see `gradient.py`.
 
     Example:
         >>> one = Descriptors(torch.eye(2)[None], gain=torch.zeros(1, 2))
@@ -118,9 +120,12 @@ def strengths(
         plan = transport(some_query, some_gallery, corner, temperature=temperature, rounds=rounds)
         return Strengths(plan.row_max, plan.column_max)
 
-    if _needs_gradient(query.vectors, gallery.vectors, query.gain, gallery.gain, corner, temperature):
-        return solve(query, gallery)
     check_pair(query, gallery)
+    if _needs_gradient(query.vectors, gallery.vectors, query.gain, gallery.gain, corner, temperature):
+        _check_settings(temperature, rounds)
+        if gradient.holds(query, gallery, _number(corner), _number(temperature), rounds, SAFE_EXPONENT):
+            return Strengths(*gradient.strengths(query, gallery, corner, temperature, rounds))
+        return solve(query, gallery)
     if _kernel_fits(query, gallery, _number(temperature)):
         return _fused(query, gallery, _number(corner), _number(temperature), rounds)
     parts = [solve(*block) for block in blocks(query, gallery)]
@@ -192,10 +197,7 @@ def _solve(
     gallery_mask: Tensor,
 ) -> Plan:
     """Choose the form: gradients, plain transport and small λ go to the reference, all else to the scalings."""
-    if not 0 < _number(temperature) < torch.inf:
-        raise ValueError(f"temperature: expected a number above 0, got {_number(temperature)}")
-    if rounds < 1:
-        raise ValueError(f"rounds: expected at least 1, got {rounds}")
+    _check_settings(temperature, rounds)
     # What stands at padded places must not matter, however large it is.
     if not bool(query_mask.all() & gallery_mask.all()):
         similarity = similarity.masked_fill(~(query_mask[:, :, None] & gallery_mask[:, None, :]), 0)
@@ -232,6 +234,13 @@ def _solve(
         query_mask=query_mask,
         gallery_mask=gallery_mask,
     )
+
+
+def _check_settings(temperature: Tensor | float, rounds: int) -> None:
+    if not 0 < _number(temperature) < torch.inf:
+        raise ValueError(f"temperature: expected a number above 0, got {_number(temperature)}")
+    if rounds < 1:
+        raise ValueError(f"rounds: expected at least 1, got {rounds}")
 
 
 def _number(value: Tensor | float) -> float:
