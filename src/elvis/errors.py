@@ -13,6 +13,7 @@ ElvisError
 │   └── DiskFull       the disk (or a quota) stopped a write; what was committed is safe
 ├── DataSetError       a benchmark's folder is incomplete or malformed; names the file and line
 ├── CacheError         kept descriptors or scores are damaged or belong to something else
+├── TrainingError      a training cannot start, go on or be resumed; says what to change
 └── NothingFound       a search whose answer is honestly empty
 
 Wrong arguments are `ValueError` and `TypeError`, with what was expected and what was given.
@@ -108,3 +109,9 @@ class CacheError(ElvisError):
     """Descriptors or scores kept from an earlier run are damaged or belong to something else."""
 
     exit_code = 12
+
+
+class TrainingError(ElvisError):
+    """A training cannot start, go on or be resumed."""
+
+    exit_code = 13

@@ -178,7 +178,7 @@ def test_bad_input_is_named() -> None:
         ({"rounds": 0}, "rounds: expected at least 1, got 0"),
         ({"temperature": -1.0}, "temperature: expected a number above 0"),
         ({"dustbin": "some"}, "dustbin: expected descriptor, scalar or none, got 'some'"),
-        ({"calibrate": "x"}, "calibrate: expected sum, mean or none, got 'x'"),
+        ({"calibrate": "x"}, "calibrate: expected sum, mean, affine or none, got 'x'"),
         ({"projection": False}, "dim: without a projection expected input_dim = 768, got 128"),
     ],
 )

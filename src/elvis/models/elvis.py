@@ -53,7 +53,8 @@ class ElvisConfig:
         vote: False: a vote is the strength itself (ablation "no f").
         vote_layernorm: LayerNorm between f's first layer and its GELU (published code; not in the paper).
         calibrate: what g sees in training: the `sum` of votes (published), 20·mean vote − 10 (`mean`, trains on
-            small data), or no g: the mean vote, clamped, is the probability (`none`, ablation).
+            small data), the same with a g that is only a factor and an offset (`affine`), or no g: the mean vote,
+            clamped, is the probability (`none`, ablation).
         extraction: settings of the extraction that the head was trained with; empty: unknown.
         card: provenance for people: data, licence, figures.
     """
@@ -70,7 +71,7 @@ class ElvisConfig:
     gain_tanh: bool = True
     vote: bool = True
     vote_layernorm: bool = True
-    calibrate: Literal["sum", "mean", "none"] = "sum"
+    calibrate: Literal["sum", "mean", "affine", "none"] = "sum"
     extraction: dict[str, Any] = field(default_factory=dict[str, Any])
     card: dict[str, Any] = field(default_factory=dict[str, Any])
 
@@ -82,8 +83,8 @@ class ElvisConfig:
             raise ValueError(f"temperature: expected a number above 0, got {self.temperature}")
         if self.dustbin not in ("descriptor", "scalar", "none"):
             raise ValueError(f"dustbin: expected descriptor, scalar or none, got {self.dustbin!r}")
-        if self.calibrate not in ("sum", "mean", "none"):
-            raise ValueError(f"calibrate: expected sum, mean or none, got {self.calibrate!r}")
+        if self.calibrate not in ("sum", "mean", "affine", "none"):
+            raise ValueError(f"calibrate: expected sum, mean, affine or none, got {self.calibrate!r}")
         if not self.projection and self.dim != self.input_dim:
             raise ValueError(f"dim: without a projection expected input_dim = {self.input_dim}, got {self.dim}")
 
@@ -121,13 +122,13 @@ class Elvis(
             nn.Parameter(torch.tensor(math.log(config.temperature))) if config.learn_temperature else None
         )
         self.vote_function = _vote(config) if config.vote else None
-        self.calibration = (
-            nn.Sequential(nn.Linear(1, 64), nn.GELU(), nn.Linear(64, 1)) if config.calibrate != "none" else None
-        )
+        self.calibration = _calibration(config)
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)
                 nn.init.zeros_(module.bias)
+        if isinstance(self.calibration, nn.Linear):
+            nn.init.ones_(self.calibration.weight)
 
     @classmethod
     def _from_pretrained(
@@ -224,11 +225,14 @@ class Elvis(
 
     def logits(self, query: Descriptors, gallery: Descriptors) -> Tensor:
         """(B,) g of the score, for `binary_cross_entropy_with_logits`; descriptors not prepared yet."""
-        total = self(query, gallery)
-        mean = total / (query.counts + gallery.counts)
+        return self.calibrated(self(query, gallery), query.counts + gallery.counts)
+
+    def calibrated(self, score: Tensor, counts: Tensor) -> Tensor:
+        """(B,) g of scores, for pairs of pictures with so many descriptors together."""
+        mean = score / counts
         if self.calibration is None:
             return torch.logit(mean, eps=1e-6)
-        return self.calibration((total if self.config.calibrate == "sum" else 20 * mean - 10)[:, None])[:, 0]
+        return self.calibration((score if self.config.calibrate == "sum" else 20 * mean - 10)[:, None])[:, 0]
 
     @property
     def _corner(self) -> Tensor | float:
@@ -256,3 +260,12 @@ def _vote(config: ElvisConfig) -> nn.Module:
     """Function f, 1 → 16 → 1 with a sigmoid at the end."""
     norm = [nn.LayerNorm(16, eps=1e-6)] if config.vote_layernorm else []
     return nn.Sequential(nn.Linear(1, 16), *norm, nn.GELU(), nn.Linear(16, 1), nn.Sigmoid())
+
+
+def _calibration(config: ElvisConfig) -> nn.Module | None:
+    """Function g, 1 → 64 → 1, or one factor and one offset."""
+    if config.calibrate == "none":
+        return None
+    if config.calibrate == "affine":
+        return nn.Linear(1, 1)
+    return nn.Sequential(nn.Linear(1, 64), nn.GELU(), nn.Linear(64, 1))

@@ -1,0 +1,128 @@
+"""What a head is worth on objects that it was not trained on, beside the methods that need no training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from elvis.evaluation import metrics
+from elvis.models import Chamfer, ChamferConfig, ChamferTransport, Matcher
+from elvis.training.batches import stack
+from elvis.training.config import TrainConfig
+from elvis.training.examples import DescriptorRows, Examples
+from elvis.training.triplets import UNLABELLED, Ids
+
+CUTOFF = 100
+"""Of mAP@100, as for the label-based benchmarks."""
+_STREAM = 7003
+_PAIRS = 32  # candidates scored together
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Questions:
+    """Q queries with the pictures nearest to them by global vector, best first.
+
+    Attributes:
+        query_rows: (Q,) rows of descriptors.
+        candidate_rows: (Q, L) the same of the candidates; −1 where there are fewer.
+        right: (Q, L) whether a candidate shows the query's object.
+        positives: (Q,) how many right pictures there are in all.
+        rows: where the descriptors are.
+    """
+
+    query_rows: Ids
+    candidate_rows: Ids
+    right: NDArray[np.bool_]
+    positives: Ids
+    rows: DescriptorRows
+
+    def __len__(self) -> int:
+        return len(self.query_rows)
+
+
+def shortlist_length(config: TrainConfig) -> int:
+    """How many neighbours of each picture validation and mining need."""
+    return max(config.neighbours, config.validation_depth, CUTOFF)
+
+
+def questions(examples: Examples, config: TrainConfig) -> Questions | None:
+    """Held-out pictures as queries against all pictures, themselves left out; None where nothing is held out.
+
+    With labels the other pictures of the object are right. Without, an augmented view is the query and the picture
+    that it was made of is right.
+    """
+    labels = examples.labels
+    by_view = examples.view_neighbours is not None
+    asked = np.flatnonzero(examples.held_out & (by_view | (labels != UNLABELLED)))
+    if not len(asked):
+        return None
+    order = np.random.default_rng((config.seed, _STREAM)).permutation(len(asked))
+    asked = np.sort(asked[order[: config.validation_queries]])
+    near = examples.view_neighbours if examples.view_neighbours is not None else examples.neighbours
+    candidates = near.ids[asked, : shortlist_length(config)]
+    there = candidates >= 0
+    if by_view:
+        right = candidates == asked[:, None]
+        positives = np.ones(len(asked), np.int64)
+    else:
+        right = there & (labels[candidates] == labels[asked, None])
+        positives = np.array([(labels == labels[picture]).sum() - 1 for picture in asked])
+    return Questions(
+        examples.views[asked, 1 if by_view else 0],
+        np.where(there, examples.views[np.maximum(candidates, 0), 0], -1),
+        right,
+        positives,
+        examples.rows,
+    )
+
+
+@torch.no_grad()
+def average_precisions(
+    asked: Questions,
+    model: Matcher | None,
+    config: TrainConfig,
+    *,
+    device: str = "cpu",
+    on_query: Callable[[], None] = lambda: None,
+) -> NDArray[np.float64]:
+    """(Q,) AP@100 in [0, 1]; `model` re-ranks the best `validation_depth`, None leaves the order of global vectors."""
+    found = np.zeros(len(asked))
+    for query in range(len(asked)):
+        rows, right = asked.candidate_rows[query], asked.right[query]
+        right = right[rows >= 0]
+        rows = rows[rows >= 0]
+        if model is not None and len(rows):
+            depth = config.validation_depth
+            scores = _scores(asked.rows, int(asked.query_rows[query]), rows[:depth], model, config, device)
+            right = right[metrics.rerank(np.arange(len(rows)), scores)]
+        found[query] = metrics.rectangular_ap(np.flatnonzero(right), int(asked.positives[query]), CUTOFF)
+        on_query()
+    return found
+
+
+def _scores(
+    rows: DescriptorRows, query: int, candidates: Ids, model: Matcher, config: TrainConfig, device: str
+) -> NDArray[np.float64]:
+    def prepared(some: Ids) -> object:
+        pictures = [np.asarray(rows.vectors(int(row))[: config.validation_descriptors], np.float32) for row in some]
+        return model.prepare(stack(pictures).to(device))
+
+    one = prepared(np.array([query]))
+    parts = [
+        model.score(one, prepared(candidates[start : start + _PAIRS]))  # type: ignore[arg-type]
+        for start in range(0, len(candidates), _PAIRS)
+    ]
+    return torch.cat(parts).double().cpu().numpy()
+
+
+def hand_made_methods() -> dict[str, Matcher]:
+    """What needs no training, by the names that `elvis bench` uses."""
+    return {
+        f"{name}@{form}": kind(ChamferConfig(standardise=form == "standardised")).eval()
+        for name, kind in (("chamfer", Chamfer), ("chamfer-ot", ChamferTransport))
+        for form in ("raw", "standardised")
+    }
