@@ -190,6 +190,15 @@ def test_what_stands_at_padding_never_matters() -> None:
         assert not after[side][~real[side]].any()
 
 
+def test_mixed_precision_does_not_reach_it() -> None:
+    given = {name: value.detach().float().requires_grad_() for name, value in leaves(20, 30).items()}
+    outside = derivatives(ours(given, everything_real(given), 10), given)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = derivatives(ours(given, everything_real(given), 10), given)
+    for name in NAMES:
+        assert torch.equal(inside[name], outside[name])
+
+
 def test_no_matrix_is_kept_for_the_way_back() -> None:
     kept: list[Tensor] = []
 

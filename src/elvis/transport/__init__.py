@@ -1,9 +1,9 @@
 """Optimal transport between two sets of descriptors: one definition, one door, several ways to compute it.
 
 `reference.py` is the truth (log domain, gradients), `scaling.py` the same in plain matrix–vector products,
-`gradient.py` that with its derivatives for training, `cpu/` and `gpu.py` fused kernels for searching. `sinkhorn` refines
-a similarity matrix; `strengths` goes from descriptors to the strongest match of each, all that searching and training
-need.
+`gradient.py` that with its derivatives for training, `cpu/` and `gpu.py` fused kernels for searching. `sinkhorn`
+refines a similarity matrix; `strengths` goes from descriptors to the strongest match of each, which is all that
+searching and training need.
 """
 
 from __future__ import annotations

@@ -106,7 +106,9 @@ def strengths(
         _unpadded(gallery.gain, gallery.mask).to(dtype),
         *(torch.as_tensor(x, dtype=dtype, device=gallery.vectors.device).reshape(()) for x in (corner, temperature)),
     )
-    rows, columns = _Strengths.apply(*given, query.mask, gallery.mask, rounds)  # pyright: ignore[reportGeneralTypeIssues]
+    # Mixed precision stops here: exponents of cosines over λ need all of their digits, on the way back as well.
+    with torch.autocast(gallery.vectors.device.type, enabled=False):
+        rows, columns = _Strengths.apply(*given, query.mask, gallery.mask, rounds)  # pyright: ignore[reportGeneralTypeIssues]
     return rows, columns
 
 
