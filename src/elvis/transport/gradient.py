@@ -106,9 +106,7 @@ def strengths(
         _unpadded(gallery.gain, gallery.mask).to(dtype),
         *(torch.as_tensor(x, dtype=dtype, device=gallery.vectors.device).reshape(()) for x in (corner, temperature)),
     )
-    # Mixed precision stops here: exponents of cosines over λ need all of their digits, on the way back as well.
-    with torch.autocast(gallery.vectors.device.type, enabled=False):
-        rows, columns = _Strengths.apply(*given, query.mask, gallery.mask, rounds)  # pyright: ignore[reportGeneralTypeIssues]
+    rows, columns = _Strengths.apply(*given, query.mask, gallery.mask, rounds)  # pyright: ignore[reportGeneralTypeIssues]
     return rows, columns
 
 
@@ -143,6 +141,10 @@ class _Problem:
         gallery = self.gallery[run]
         return _of_run(self.query, run).expand(len(gallery), -1, -1), gallery
 
+    def full_precision(self) -> torch.autocast:
+        """Mixed precision stops here: exponents of cosines over λ need all of their digits, both ways."""
+        return torch.autocast(self.gallery.device.type, enabled=False)
+
     def scaled(self, run: slice) -> Tensor:
         """Ŝ/λ of a run, (pairs, M + 1, N + 1), a positive ω taken out of the last row."""
         query, gallery = self.vectors(run)
@@ -171,7 +173,8 @@ class _Strengths(torch.autograd.Function):
     def forward(ctx: Any, *given: Any) -> tuple[Tensor, Tensor]:
         *tensors, rounds = given
         problem = _Problem(*tensors)
-        found = [_fit(problem, run, rounds) for run in problem.runs()]
+        with problem.full_precision():
+            found = [_fit(problem, run, rounds) for run in problem.runs()]
         rows, row_places, columns, column_places, *scalings = (torch.cat(parts) for parts in zip(*found, strict=True))
         ctx.save_for_backward(*tensors, rows, row_places, columns, column_places, *scalings)
         return rows, columns
@@ -185,15 +188,14 @@ class _Strengths(torch.autograd.Function):
         problem = _Problem(*tensors)
         needed = dict(zip(_Problem.__slots__, ctx.needs_input_grad, strict=False))
         sums = {name: torch.zeros_like(getattr(problem, name)) for name, wanted in needed.items() if wanted}
-        for run in problem.runs():
-            scaled = problem.scaled(run)
-            strongest = (
-                (row_places[run], loss[0][run] * rows[run]),
-                (column_places[run], loss[1][run] * columns[run]),
-            )
-            kernel = scaled.exp() if "temperature" in sums else scaled.exp_()
-            by_scaled = _unroll(problem, run, kernel, r[run], c[run], *strongest)
-            _collect(problem, run, scaled, by_scaled, sums)
+        with problem.full_precision():
+            for run in problem.runs():
+                scaled = problem.scaled(run)
+                kernel = scaled.exp() if "temperature" in sums else scaled.exp_()
+                row_shares = row_places[run], loss[0][run] * rows[run]
+                column_shares = column_places[run], loss[1][run] * columns[run]
+                by_scaled = _unroll(problem, run, kernel, r[run], c[run], row_shares, column_shares)
+                _collect(problem, run, scaled, by_scaled, sums)
         return *(sums.get(name) for name in needed), None
 
 
