@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import signal
 import sys
 import traceback
 from pathlib import Path
@@ -25,6 +26,7 @@ from store_examples import TwoColour, matcher
 
 def run(job: dict[str, Any]) -> None:
     """Makes an index, adds pictures, joins files, changes one picture, loses one: every kind of write."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever started the tests may have it ignored
     import lancedb  # noqa: F401  before the counting begins
 
     pictures, log = Path(job["pictures"]), open(job["log"], "a", buffering=1)  # noqa: SIM115

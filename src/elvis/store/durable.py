@@ -169,6 +169,10 @@ space and run the same command again
                 "free some space and run the same command again"
             ) from error
         raise StoreError(f"{place}: {doing} failed: {first_line(error)}") from error
+    except BaseException as error:
+        if not engine_panic(error):
+            raise
+        raise StoreError(f"{place}: {doing} failed, a file seems damaged: run elvis verify") from error
 
 
 def is_full(error: BaseException) -> bool:
@@ -185,5 +189,5 @@ def first_line(error: BaseException) -> str:
 
 
 def engine_panic(error: BaseException) -> bool:
-    """Whether the table engine gave up on damaged data; it raises something that is no Exception then."""
-    return type(error).__name__ == "PanicException"
+    """Whether the table engine gave up on damaged data; what it raises then is its own, and not always an Exception."""
+    return type(error).__name__ in ("PanicException", "RustPanic")

@@ -15,8 +15,8 @@ from elvis.store.layout import Layout
 from elvis.store.manifest import files_of_fragments
 from elvis.store.names import text_to_path
 from elvis.store.packing import BadBytes, unpack
-from elvis.store.records import PREPARED, RAW, blob_key
-from elvis.store.snapshot import Snapshot
+from elvis.store.records import HEAD_COLUMNS, PREPARED, RAW, blob_key
+from elvis.store.snapshot import Snapshot, gathered
 
 PIECE_BYTES = 96 << 20
 """Most packed bytes that are read and written again at once; also when a file counts as large enough."""
@@ -51,6 +51,11 @@ def verify(snapshot: Snapshot, layout: Layout, card: IndexCard, lost: dict[int, 
     """Reads every file and every record of a snapshot and checks all sums."""
     heads = snapshot.heads if snapshot.in_memory else snapshot.some_heads(snapshot.heads.row_ids.tolist())
     damaged = snapshot.heads.damaged | heads.damaged
+    if snapshot.damaged_data:
+        rest = [name for name in snapshot.table.schema.names if name not in (PREPARED, RAW, *HEAD_COLUMNS)]
+        _, unreadable = gathered(heads.row_ids.tolist(), lambda ids: snapshot.take(rest, ids))
+        for row, reason in unreadable.items():
+            damaged[row] = f"{shown(text_to_path(heads.keys[heads.by_row[row]]))}: {reason}"
     columns = [PREPARED, RAW] if card.keep_raw else [PREPARED]
     for start in range(0, len(heads.keys), _READ):
         places = range(start, min(start + _READ, len(heads.keys)))

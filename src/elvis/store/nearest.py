@@ -51,9 +51,12 @@ def nearest(snapshot: Snapshot, queries: NDArray[np.float64], k: int, where: str
     if not (np.isfinite(lengths).all() and (lengths > 0).all()):
         raise ValueError("vector: expected finite numbers that are not all zero")
     queries = queries / lengths
-    if not snapshot.in_memory:
+    if not snapshot.in_memory and not snapshot.damaged_data:
         return [_proposed(snapshot, query, k, where) for query in queries]
     heads = snapshot.heads
+    if not snapshot.in_memory:
+        # The engine cannot search past records that it cannot read: until a repair every vector is compared here.
+        heads = snapshot.some_heads(heads.row_ids.tolist())
     quick = heads.vectors.products(queries.astype(np.float32))
     places = np.arange(len(heads.keys))
     if where is not None:
@@ -87,8 +90,12 @@ def _ranked(heads: Heads, places: NDArray[np.int64], query: NDArray[np.float64],
 def _proposed(snapshot: Snapshot, query: NDArray[np.float64], k: int, where: str | None) -> list[Neighbour]:
     search = snapshot.table.search(query.astype(np.float32), vector_column_name="vector", query_type="vector")
     search = search.distance_type("cosine").nprobes(_PROBES).refine_factor(_REFINE).limit(k + _SPARE)
-    if broken := [name for name in snapshot.damaged_files if name.startswith("_indices/")]:
-        logger.warning("vector index file %s is damaged: comparing with every picture instead", broken[0])
+    if broken := snapshot.damaged_vector_index:
+        logger.warning(
+            "%s: vector index file %s is damaged: comparing with every picture instead",
+            snapshot.place,
+            next(iter(broken)),
+        )
         search = search.bypass_vector_index()
     if where is not None:
         snapshot.rows_where(f"({where}) AND false")  # a clear error for a filter that cannot be understood

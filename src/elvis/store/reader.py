@@ -23,7 +23,7 @@ from elvis.store.maintenance import VerifyReport
 from elvis.store.names import text_to_path
 from elvis.store.nearest import Neighbour, nearest
 from elvis.store.records import PREPARED, RAW, STAMP_COLUMNS, Stamp
-from elvis.store.snapshot import Snapshot
+from elvis.store.snapshot import Snapshot, gathered
 from elvis.values import Descriptors
 
 _T = TypeVar("_T")
@@ -68,18 +68,17 @@ class IndexReader:
     def stamps(self) -> dict[str, Stamp]:
         """What tells whether a file is still the one that was indexed, by path; damaged records are left out."""
 
-        def read(state: Snapshot) -> Any:
+        def read(state: Snapshot) -> list[Any]:
             with translated(state.place, "reading"):
                 if not state.damaged_data:
-                    return state.scan(STAMP_COLUMNS)
-                rows = state.heads.row_ids.tolist()
-                return state.take(STAMP_COLUMNS, rows) if rows else None
+                    return [state.scan(STAMP_COLUMNS)]
+                return gathered(state.heads.row_ids.tolist(), lambda ids: state.take(STAMP_COLUMNS, ids))[0]
 
-        table = self._current(read)
-        if table is None:
-            return {}
-        columns = (table[name].to_pylist() for name in STAMP_COLUMNS)
-        return {text_to_path(key): Stamp(*rest) for key, *rest in zip(*columns, strict=True)}
+        found: dict[str, Stamp] = {}
+        for table in self._current(read):
+            columns = (table[name].to_pylist() for name in STAMP_COLUMNS)
+            found |= {text_to_path(key): Stamp(*rest) for key, *rest in zip(*columns, strict=True)}
+        return found
 
     def to_arrow(self) -> Any:
         """All columns but the packed descriptors as an Arrow table; `path` as the table holds it."""
@@ -93,13 +92,11 @@ class IndexReader:
     def metadata(self, row_ids: Sequence[int]) -> list[dict[str, Any]]:
         """Metadata of some pictures, in the order of the request."""
 
-        def read(state: Snapshot) -> list[dict[str, Any]]:
-            if not state.metadata_columns or not row_ids:
-                return []
-            with translated(state.place, "reading"):
-                return state.take(state.metadata_columns, row_ids).to_pylist()
+        def read(state: Snapshot) -> list[Any]:
+            columns = state.metadata_columns
+            return gathered(row_ids, lambda ids: state.take(columns, ids))[0] if columns else []
 
-        found = {line.pop("_rowid"): line for line in self._current(read)}
+        found = {line.pop("_rowid"): line for table in self._current(read) for line in table.to_pylist()}
         return [dict(found.get(row, {})) for row in row_ids]
 
     def nearest(self, vector: ArrayLike | Tensor, k: int, where: str | None = None) -> list[Neighbour]:
@@ -192,9 +189,7 @@ class IndexReader:
     def _state(self) -> Snapshot:
         if self._snapshot is None:
             commit = self._choice.commit
-            self._snapshot = Snapshot(
-                self._layout, commit, self.card, self._choice.damaged, in_memory=commit.rows <= self._exact_limit
-            )
+            self._snapshot = Snapshot(self._layout, commit, self.card, in_memory=commit.rows <= self._exact_limit)
         return self._snapshot
 
     @property

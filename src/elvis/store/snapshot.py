@@ -37,12 +37,10 @@ class Snapshot:
         layout: Layout,
         commit: Commit,
         card: IndexCard,
-        damaged_files: dict[str, str],
         *,
         in_memory: bool = True,
     ) -> None:
         self.commit = commit
-        self.damaged_files = damaged_files
         self.in_memory = in_memory
         self.troubled = False  # something could not be read: damaged, or removed by a writer meanwhile
         self._layout = layout
@@ -116,6 +114,13 @@ class Snapshot:
         wrong = damaged_files(self._layout, self.commit, data)
         self.troubled |= bool(wrong)
         return wrong
+
+    @cached_property
+    def damaged_vector_index(self) -> dict[str, str]:
+        """Files of the vector index that are damaged, with reasons."""
+        return damaged_files(
+            self._layout, self.commit, {name for name in self.commit.files if name.startswith("_indices/")}
+        )
 
     @cached_property
     def heads(self) -> Heads:
