@@ -25,6 +25,7 @@ def build_app() -> typer.Typer:
     from elvis.cli.bench import bench
     from elvis.cli.compare import compare, explain
     from elvis.cli.doctor import doctor
+    from elvis.cli.export import export
     from elvis.cli.groups import groups
     from elvis.cli.index import index
     from elvis.cli.manage import info, remove, verify
@@ -41,7 +42,7 @@ def build_app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_global_options)
-    for verb in (index, search, compare, explain, groups, info, verify, remove, bench, doctor):
+    for verb in (index, search, compare, explain, groups, info, verify, remove, bench, export, doctor):
         app.command()(verb)
     app.add_typer(weights_app, name="weights")
     return app

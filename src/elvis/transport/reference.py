@@ -73,7 +73,7 @@ def sinkhorn(
     gallery_mask: Tensor,
 ) -> LogPlan:
     """Solve (2) for a batch of pairs; arguments as in `elvis.transport.sinkhorn`, masks given."""
-    query_mask, gallery_mask = (mask.expand(len(similarity), -1) for mask in (query_mask, gallery_mask))
+    query_mask, gallery_mask = (mask.expand(similarity.shape[0], -1) for mask in (query_mask, gallery_mask))
     log_rows = _log_mass(query_mask, similarity)
     log_columns = _log_mass(gallery_mask, similarity)
     if query_gain is None or gallery_gain is None:
