@@ -6,6 +6,7 @@ It has not run on a GPU yet. Its arithmetic is proved against the float64 refere
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import math
 import os
@@ -88,9 +89,9 @@ def strengths(
 
 
 def _launch(problem: Problem, *, exact: bool) -> tuple[Tensor, Tensor]:
-    import triton.language as tl
-
-    from elvis.transport.gpu_kernel import match
+    # By name: the type checker has Triton on some machines only, and its kernels have no types anyway.
+    tl: Any = importlib.import_module("triton.language")
+    match: Any = importlib.import_module("elvis.transport.gpu_kernel").match
 
     query, gallery = problem.query, problem.gallery
     pairs, n, channels = gallery.shape
@@ -111,8 +112,7 @@ def _launch(problem: Problem, *, exact: bool) -> tuple[Tensor, Tensor]:
     sums = torch.empty(programs, room, device=device)
     results = torch.zeros(pairs, m, device=device), torch.zeros(pairs, n, device=device)
     rows = max(16, 1 << (m - 1).bit_length())
-    launch: Any = match[(programs,)]
-    launch(
+    match[(programs,)](
         query,
         problem.query_gain,
         problem.query_mask.view(torch.uint8),
