@@ -87,7 +87,7 @@ def toy_examples(*, objects=12, pictures=5, views=2, seed=0, labelled=True, conf
         labels=labels,
         views=view_rows,
         neighbours=nearest_neighbours(own, 300),
-        held_out=hold_out(labels, config.holdout, config.seed),
+        held_out=hold_out(labels, config.holdout, config.data_seed),
         view_similarity=np.einsum("pd,pvd->pv", own, vectors[view_rows]).min(axis=1),
         names=[f"{i}.jpg" for i in range(len(labels))],
         fingerprint=f"toys {objects} {pictures} {views} {seed} {labelled}",

@@ -22,6 +22,8 @@ class TrainConfig:
         epochs: passes over the valid anchors, whose last batch may be smaller; None: `steps` counts.
         steps: optimiser steps of full batches; None: `epochs` counts.
         seed: everything drawn at a step follows from seed and step alone, so that a run can be resumed anywhere.
+        data_seed: of the augmented views, and of what is held out and asked in validation: runs that differ in `seed`
+            alone share them, and so the descriptors on disk.
         triplets: anchors a step, over all processes together.
         augmented_share: of them, how many have an augmented view of the same picture as positive, in [0, 1].
         views: augmented views of each picture, extracted once.
@@ -67,6 +69,7 @@ class TrainConfig:
     epochs: int | None = 10
     steps: int | None = None
     seed: int = 0
+    data_seed: int = 0
     triplets: int = 200
     augmented_share: float = 0.0
     views: int = 0
@@ -210,7 +213,7 @@ _POSITIVE = (
     "validation_descriptors",
     "checkpoint_every",
 )
-_NOT_NEGATIVE = ("seed", "views", "sharpness", "batch_negatives", "style_jitter", "weight_decay")
+_NOT_NEGATIVE = ("seed", "data_seed", "views", "sharpness", "batch_negatives", "style_jitter", "weight_decay")
 _CHOICES = {
     "loss": ("bce", "listwise"),
     "descriptor_choice": ("strongest", "random"),

@@ -82,3 +82,14 @@ def joined(device: str) -> Generator[Processes]:
         yield Processes(distributed.get_rank(), distributed.get_world_size())
     finally:
         distributed.destroy_process_group()
+
+
+def own_device(device: str) -> str:
+    """The device of this process: where `torchrun` started several on GPUs, each takes its own.
+
+    Example:
+        >>> own_device("cpu")
+        'cpu'
+    """
+    local = os.environ.get("LOCAL_RANK")
+    return f"cuda:{local}" if device == "cuda" and local is not None else device

@@ -60,7 +60,7 @@ def questions(examples: Examples, config: TrainConfig) -> Questions | None:
     asked = np.flatnonzero(examples.held_out & (by_view | (labels != UNLABELLED)))
     if not len(asked):
         return None
-    order = np.random.default_rng((config.seed, _STREAM)).permutation(len(asked))
+    order = np.random.default_rng((config.data_seed, _STREAM)).permutation(len(asked))
     asked = np.sort(asked[order[: config.validation_queries]])
     near = examples.view_neighbours if examples.view_neighbours is not None else examples.neighbours
     candidates = near.ids[asked, : shortlist_length(config)]
