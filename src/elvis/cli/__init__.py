@@ -16,7 +16,7 @@ EXIT_CODES = """
 Exit codes: 0 done · 1 any other failure · 2 wrong options or an unknown name · 3 an optional package is missing ·
 4 weights · 5 a picture cannot be read · 6 the index is missing or does not fit · 7 another process is writing to it ·
 8 it is damaged · 9 the disk is full · 10 nothing found · 11 a data set is malformed ·
-12 kept descriptors or scores are damaged · 130 interrupted
+12 kept descriptors or scores are damaged · 13 a training cannot start or go on · 130 interrupted
 """
 
 
@@ -30,6 +30,7 @@ def build_app() -> typer.Typer:
     from elvis.cli.index import index
     from elvis.cli.manage import info, remove, verify
     from elvis.cli.search import search
+    from elvis.cli.train import train
     from elvis.cli.weights import weights_app
 
     app = typer.Typer(
@@ -42,7 +43,7 @@ def build_app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_global_options)
-    for verb in (index, search, compare, explain, groups, info, verify, remove, bench, export, doctor):
+    for verb in (index, search, compare, explain, groups, info, verify, remove, train, bench, export, doctor):
         app.command()(verb)
     app.add_typer(weights_app, name="weights")
     return app

@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 import elvis
-from elvis.errors import TrainingError
+from elvis.errors import ElvisError, TrainingError
 from elvis.evaluation.bootstrap import Difference, paired_difference
 from elvis.evaluation.progress import OnProgress, Pace, no_progress
 from elvis.extract import Extractor
 from elvis.image_files import Skipped, shown
-from elvis.models import Matcher
+from elvis.models import Matcher, load_model
 from elvis.models.elvis import Elvis
 from elvis.training.checkpoint import FILE
 from elvis.training.config import TrainConfig
@@ -33,6 +33,53 @@ from elvis.training.validation import average_precisions, hand_made_methods, que
 
 RUN_FOLDER = "training"
 """In the head's folder: checkpoint, log and report of the run."""
+SETTINGS = "settings.json"
+
+
+@dataclass(frozen=True, slots=True)
+class SavedRun:
+    """What a training was started with; kept beside its checkpoint, so that resuming needs no more than the folder.
+
+    Attributes:
+        place: of the pictures.
+        config: the recipe.
+        start: the head that is trained further.
+        self_supervised: whether labels are left aside.
+    """
+
+    place: str
+    config: TrainConfig
+    start: str | None
+    self_supervised: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain JSON values."""
+        return {
+            "place": self.place,
+            "config": self.config.to_dict(),
+            "start": self.start,
+            "self_supervised": self.self_supervised,
+        }
+
+
+def saved_run(out: str | Path) -> SavedRun:
+    """What the unfinished training in a head's folder was started with."""
+    file = Path(out) / RUN_FOLDER / SETTINGS
+    if not file.is_file():
+        raise TrainingError(f"{shown(out)} holds no unfinished training: leave --resume out")
+    try:
+        values = json.loads(file.read_text(encoding="utf-8"))
+        config = TrainConfig.from_dict(values["config"])
+        return SavedRun(values["place"], config, values["start"], values["self_supervised"])
+    except (OSError, ValueError, KeyError, TypeError, ElvisError) as error:
+        raise TrainingError(f"{shown(file)} is damaged: train anew with --overwrite") from error
+
+
+def load_head(place: str | Path) -> Elvis:
+    """A head to train further, from a folder or the hub."""
+    head = load_model("elvis", place)
+    assert isinstance(head, Elvis)  # what MODELS has under this name
+    return head
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,7 +145,7 @@ def fit(
     out: str | Path,
     config: TrainConfig,
     *,
-    start: Elvis | None = None,
+    start: str | Path | None = None,
     self_supervised: bool = False,
     resume: bool = False,
     overwrite: bool = False,
@@ -114,7 +161,7 @@ def fit(
         place: what `find_pictures` takes, or a folder of published training files.
         out: folder for the head; checkpoint, log and report go into `training/` below it.
         config: the recipe; see `recipe_for` for one that fits a head to start from.
-        start: a head to train further.
+        start: folder or hub name of a head to train further; the recipe must be `recipe_for` it.
         self_supervised: learn from augmented views, without labels.
         resume: go on from the checkpoint in `out`.
         overwrite: train anew where there is a head or a checkpoint.
@@ -130,21 +177,23 @@ def fit(
     began, place, out = time.monotonic(), Path(place), Path(out)
     if self_supervised:
         config = config.changed({"augmented_share": 1.0, "views": max(1, config.views)})
+    first = None if start is None else load_head(start)
+    run = SavedRun(str(place), config, None if start is None else str(start), self_supervised)
     device = own_device(device)
     with joined(device) as processes:
-        processes.first_says(lambda: _check_place(out, resume=resume, overwrite=overwrite))
+        processes.first_says(lambda: _check_place(out, run, resume=resume, overwrite=overwrite))
         found, extraction = _examples(place, config, self_supervised, cache, device, on_progress, processes)
         trained = train(
             found.examples,
             config,
             out / RUN_FOLDER,
-            start=start,
+            start=first,
             resume=resume,
             device=device,
             tensorboard=tensorboard,
             on_step=on_step,
         )
-        precisions = processes.first_says(lambda: _measure(found.examples, trained, start, config, device, on_progress))
+        precisions = processes.first_says(lambda: _measure(found.examples, trained, first, config, device, on_progress))
         fitted = Fitted(
             out,
             trained,
@@ -177,7 +226,7 @@ def recipe_for(start: Elvis, config: TrainConfig) -> TrainConfig:
 _NOT_OF_THE_HEAD = ("input_dim", "extraction", "card")
 
 
-def _check_place(out: Path, *, resume: bool, overwrite: bool) -> None:
+def _check_place(out: Path, run: SavedRun, *, resume: bool, overwrite: bool) -> None:
     """Refuses, before anything is extracted, to write over what is there or to resume what is not."""
     if resume:
         if not (out / RUN_FOLDER / FILE).is_file():
@@ -194,6 +243,7 @@ def _check_place(out: Path, *, resume: bool, overwrite: bool) -> None:
         if overwrite and (out / RUN_FOLDER).exists():
             shutil.rmtree(out / RUN_FOLDER)
         (out / RUN_FOLDER).mkdir(parents=True, exist_ok=True)
+        (out / RUN_FOLDER / SETTINGS).write_text(json.dumps(run.to_dict(), indent=1) + "\n", encoding="utf-8")
     except OSError as error:
         raise TrainingError(f"{shown(out)} cannot be written: {error.strerror}") from error
 
@@ -224,7 +274,9 @@ def _examples(
         extractor = extractor or Extractor(config.extraction, device=device)
         return gather(found, config, extractor, cache, on_progress=on_progress)
 
-    # The first process extracts; the others wait, and then find everything kept.
+    if processes.world == 1:
+        return work(), config.extraction.to_dict()
+    # The first process extracts; the others wait, and then all of them find everything kept.
     processes.first_says(lambda: work() and None)
     return work(), config.extraction.to_dict()
 
