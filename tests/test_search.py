@@ -138,6 +138,15 @@ def test_an_index_for_a_head_serves_that_head_only(
             Searcher(index, head=tmp_path / "other")
 
 
+def test_a_new_index_describes_pictures_as_its_head_was_trained(
+    collection: Path, settings: dict, tmp_path: Path
+) -> None:
+    small_elvis(input_dim=32, dim=16, extraction=settings).save_pretrained(tmp_path / "head")
+    with index_pictures([collection / "photos"], tmp_path / "i", head=tmp_path / "head") as index:
+        assert index.card.extraction["descriptors"] == 40
+        assert index.card.extraction["longer_side"] == 112
+
+
 def test_with_raw_descriptors_any_method_and_head_ranks(
     collection: Path, settings: dict, head: Path, place: Path, tmp_path: Path
 ) -> None:

@@ -62,7 +62,7 @@ class Builder:
         """
         before = _card_of(folder)
         if before is None:
-            extraction = replace(preset_settings(preset), **(settings or {}))
+            extraction = None
             standardise = True
         else:
             if preset is not None:
@@ -78,6 +78,8 @@ class Builder:
             keep_raw = before.keep_raw
         method = method or ("elvis" if head else DEFAULT_METHOD)
         model = ranking_model(method, head, standardise=standardise)
+        if extraction is None:
+            extraction = replace(extraction_for(preset, model), **(settings or {}))
         extractor = Extractor(extraction, device=device, batch_size=batch_size)
         card = remember_head(card_for(extractor, model, keep_raw=keep_raw), head)
         if before is not None:
@@ -111,6 +113,14 @@ def _card_of(folder: str | Path) -> IndexCard | None:
             return opened.card
     except IndexMissing:
         return None
+
+
+def extraction_for(preset: str | None, model: Matcher) -> ExtractionSettings:
+    """For a new index: the preset that was asked for, else what the head was trained with, else the default preset."""
+    trained_with = getattr(model.config, "extraction", None)
+    if preset is None and trained_with:
+        return ExtractionSettings.from_dict(trained_with)
+    return preset_settings(preset)
 
 
 def preset_settings(name: str | None) -> ExtractionSettings:

@@ -70,7 +70,7 @@ def explain(
 def _compared(
     first: Path, second: Path, crop: str | None, method: str | None, head: str | None, preset: str | None, device: str
 ) -> Comparison:
-    from elvis.building import preset_settings
+    from elvis.building import extraction_for
     from elvis.comparison import Comparison
     from elvis.extract import Extractor
     from elvis.ranking import DEFAULT_METHOD, ranking_model
@@ -78,7 +78,7 @@ def _compared(
     area = read_crop(crop)
     method = method or ("elvis" if head else DEFAULT_METHOD)
     model = ranking_model(method, head).to(device)
-    extractor = Extractor(preset_settings(preset), device=device)
+    extractor = Extractor(extraction_for(preset, model), device=device)
     return Comparison.of(first, second, extractor, model, method=method, crop=area)
 
 
