@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from elvis.backbones import Backbone, Tokens, load_backbone
+from elvis.backbones import PRECISIONS, Backbone, Tokens, load_backbone
 from elvis.detector import SpatialAttention2d, load_detector, strength_by_both_cues, strongest
 from elvis.errors import UnknownName, WeightsError
 from elvis.images import Crop, crop_box, to_pixels
@@ -102,6 +102,8 @@ class Extractor:
         device: as torch names it.
         batch_size: pictures computed together where their resized shapes are equal; None is 1 on a CPU, where
             more gains nothing, and 16 elsewhere. It never changes a result beyond rounding.
+        engine: torch or openvino; auto is OpenVINO on a CPU where its package is installed. Descriptors of both are as
+            close as those of different precisions: an index made with one is searched with the other.
 
     Attributes:
         settings: as given.
@@ -110,6 +112,8 @@ class Extractor:
         patch: side of a patch in pixels.
         longer_side: of a resized picture in pixels.
         backbone_sha256: of the backbone's checkpoint.
+        engine: what runs the backbone.
+        precision: what it computes in, with the engine unless that is torch; for the records of an evaluation.
 
     Example:
         >>> extractor = Extractor(ExtractionSettings(longer_side=56, descriptors=5))
@@ -124,20 +128,23 @@ class Extractor:
         *,
         device: str | torch.device = "cpu",
         batch_size: int | None = None,
+        engine: str = "auto",
     ) -> None:
         if batch_size is not None and batch_size < 1:
             raise ValueError(f"batch_size: expected at least 1, got {batch_size}")
         self.settings = settings = settings or ExtractionSettings()
         self._detector, detector_sha256 = _detector(settings.selection)
         self._backbone: Backbone = load_backbone(
-            settings.backbone, block=settings.block, device=device, precision=settings.precision
+            settings.backbone, block=settings.block, device=device, precision=settings.precision, engine=engine
         )
         self.device = self._backbone.device
         self.dim, self.image_dim = self._backbone.dim, self._backbone.image_dim
         self.patch = self._backbone.patch
         self.longer_side = settings.longer_side or self._backbone.record.longer_side
         self.backbone_sha256 = self._backbone.sha256
-        self.precision = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}[self._backbone.dtype]
+        self.engine = self._backbone.engine
+        computed_in = next(name for name, dtype in PRECISIONS.items() if dtype == self._backbone.dtype)
+        self.precision = computed_in if self.engine == "torch" else f"{computed_in} by {self.engine}"
         self._batch_size = batch_size or (1 if self.device.type == "cpu" else 16)
         if self._detector is not None:
             expected = self._detector.conv1.in_channels
@@ -150,8 +157,8 @@ class Extractor:
         self.fingerprint: str = self._fingerprint(detector_sha256)
 
     def _fingerprint(self, detector_sha256: str | None) -> str:
-        # By content, not by name: a moved folder is the same backbone. Precision is left out: an index made with
-        # bf16 is to be searched from a machine that has none.
+        # By content, not by name: a moved folder is the same backbone. Precision and engine are left out: an index
+        # made with bf16 is to be searched from a machine that has none.
         made_of = {
             "revision": _REVISION,
             "backbone": self.backbone_sha256,

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import logging
-import re
-from collections.abc import Generator
-from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from elvis.backbones.checkpoint import checkpoint_sha256, find_checkpoint, read_config
+from elvis.backbones.openvino_network import OpenVinoNetwork
 from elvis.backbones.records import FAMILIES, BackboneRecord
-from elvis.errors import WeightsError
-from elvis.image_files import shown
+from elvis.backbones.torch_network import Network, Passed, TorchNetwork
+from elvis.errors import MissingExtra, UnknownName, WeightsError
 
-logger = logging.getLogger(__name__)
-
+ENGINES = ("torch", "openvino")
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 """What the backbone computes in; `auto` takes bf16 where the processor has units for it, else fp32."""
 
@@ -44,32 +40,22 @@ class Backbone:
 
     Attributes:
         record: what it is and where it comes from.
-        block: whose tokens it gives, counted from the end: -1 is the last.
         patch: side of a patch in pixels.
         dim: length of a patch token.
         image_dim: length of the global vector.
+        engine: what runs the network: a name in `ENGINES`.
         dtype: what it computes in.
         device: where it computes.
         sha256: of its checkpoint.
     """
 
     def __init__(
-        self, network: nn.Module, record: BackboneRecord, family: str, block: int, device: torch.device, sha256: str
+        self, network: Network, record: BackboneRecord, family: str, device: torch.device, sha256: str
     ) -> None:
-        config: Any = network.config
-        blocks = config.num_hidden_layers
-        if not -blocks <= block <= -1:
-            raise ValueError(f"block: expected -1 (the last) to -{blocks} (the first), got {block}")
-        self.record, self.block, self.device, self.sha256 = record, block, device, sha256
-        self.patch: int = config.patch_size
-        self.dim: int = config.hidden_size
-        self.image_dim: int = config.hidden_size
-        self.dtype: torch.dtype = next(network.parameters()).dtype
-        self._network, self._heads = network, config.num_attention_heads
-        self._layer = _layers(network, blocks)[block]
-        # Older transformers 5.x wrap SigLIP's vision tower once more.
-        self._trunk: nn.Module = getattr(network, "vision_model", network)
-        self._pooled = FAMILIES[family].model_class == "SiglipVisionModel"
+        self.record, self.device, self.sha256 = record, device, sha256
+        self.patch, self.engine, self.dtype = network.facts.patch, network.engine, network.dtype
+        self.dim = self.image_dim = network.facts.dim
+        self._network = network
         self._mean = torch.tensor(FAMILIES[family].mean, device=device)[:, None, None]
         self._std = torch.tensor(FAMILIES[family].std, device=device)[:, None, None]
 
@@ -89,71 +75,30 @@ class Backbone:
                 f"pixels: expected (B, 3, H, W) with sides in multiples of {self.patch}, got {tuple(pixels.shape)}"
             )
         rows, columns = (side // self.patch for side in pixels.shape[2:])
-        pixels = ((pixels.to(self.device, torch.float32) - self._mean) / self._std).to(self.dtype)
-        options = {"interpolate_pos_encoding": True} if self._pooled else {}
-        with self._watched() as seen:
-            output = self._network(pixel_values=pixels, **options)
-        tokens = output.last_hidden_state if self.block == -1 else seen["tokens"]
-        grid = tokens[:, -rows * columns :].float().unflatten(1, (rows, columns))
-        attention = seen["pooling"][:, 0] if self._pooled else self._class_attention(seen, rows * columns)
-        vector = nn.functional.normalize(output.pooler_output.float(), dim=1)
+        passed = self._network((pixels.to(self.device, torch.float32) - self._mean) / self._std)
+        grid = passed.tokens[:, -rows * columns :].float().unflatten(1, (rows, columns))
+        vector = nn.functional.normalize(passed.summary.float(), dim=1)
         if not bool(torch.isfinite(grid).all() and torch.isfinite(vector).all()):
             raise WeightsError(f"{self.record.name} overflows in {self.dtype}: use the precision bf16 or fp32")
-        return Tokens(grid, attention.float().unflatten(1, (rows, columns)), vector)
+        return Tokens(grid, self._attention(passed, rows * columns).unflatten(1, (rows, columns)), vector)
 
-    @contextmanager
-    def _watched(self) -> Generator[dict[str, Any]]:
-        """Collects what the block asked for passes on; asking for all attentions would force a slow path."""
-        seen: dict[str, Any] = {}
-
-        def tokens(_: nn.Module, __: Any, output: Any) -> None:
-            seen["tokens"] = output[0] if isinstance(output, tuple) else output
-
-        def rotation(_: nn.Module, __: Any, named: dict[str, Any]) -> None:
-            seen["rotation"] = named.get("position_embeddings")
-
-        def output_as(name: str, part: int | None = None) -> Any:
-            def keep(_: nn.Module, __: Any, output: Any) -> None:
-                seen[name] = output if part is None else output[part]
-
-            return keep
-
-        handles = [self._layer.register_forward_hook(tokens)]
-        if self._pooled:
-            pooling = self._trunk.get_submodule("head.attention")
-            handles.append(pooling.register_forward_hook(output_as("pooling", 1)))
-        else:
-            attention = self._layer.get_submodule("attention")
-            handles.append(attention.register_forward_pre_hook(rotation, with_kwargs=True))
-            for name, module in attention.named_modules():
-                if match := re.search(r"(?:^|\.)(?:(q)_proj|(k)_proj|(q)uery|(k)ey)$", name):
-                    handles.append(module.register_forward_hook(output_as(match[match.lastindex or 0])))
-        try:
-            yield seen
-        finally:
-            for handle in handles:
-                handle.remove()
-
-    def _class_attention(self, seen: dict[str, Any], patches: int) -> Tensor:
-        """(B, patches) softmax of the class token's row only, averaged over heads."""
-        query = seen["q"][:, 0].float().unflatten(-1, (self._heads, -1))
-        keys = seen["k"].float().unflatten(-1, (self._heads, -1)).transpose(1, 2)
-        if seen["rotation"] is not None:
+    def _attention(self, passed: Passed, patches: int) -> Tensor:
+        """(B, patches) softmax of the summary's row only, averaged over heads."""
+        if passed.pooling is not None:
+            return passed.pooling[:, 0].float()
+        assert passed.query is not None and passed.keys is not None  # noqa: PT018  of every network without pooling
+        heads = self._network.facts.heads
+        query = passed.query.float().unflatten(-1, (heads, -1))
+        keys = passed.keys.float().unflatten(-1, (heads, -1)).transpose(1, 2)
+        if passed.rotation is not None:
             # DINOv3 turns the keys of patches by their position; class and register tokens are left as they are.
-            cos, sin = (part.float() for part in seen["rotation"])
+            cos, sin = (part.float() for part in passed.rotation)
             before, turned = keys[:, :, :-patches], keys[:, :, -patches:]
             first, second = turned.chunk(2, dim=-1)
             turned = turned * cos + torch.cat([-second, first], dim=-1) * sin
             keys = torch.cat([before, turned], dim=2)
         logits = (keys @ query[..., None])[..., 0] * query.shape[-1] ** -0.5
         return logits.softmax(dim=-1).mean(dim=1)[:, -patches:]
-
-
-def _layers(network: nn.Module, blocks: int) -> nn.ModuleList:
-    for name, module in network.named_modules():
-        if isinstance(module, nn.ModuleList) and name.split(".")[-1] in ("layer", "layers") and len(module) == blocks:
-            return module
-    raise WeightsError(f"{type(network).__name__} of this transformers version is built otherwise: install 5.x")
 
 
 def resolve_precision(precision: str, device: torch.device | str) -> torch.dtype:
@@ -186,8 +131,32 @@ def _cpu_has_bf16() -> bool:
     return "avx512_bf16" in flags or "amx_bf16" in flags
 
 
+def resolve_engine(engine: str, device: torch.device | str, precision: str) -> str:
+    """What runs the network; `auto` is OpenVINO on a CPU where its package is installed, else torch.
+
+    Example:
+        >>> resolve_engine("auto", "cuda", "auto")
+        'torch'
+    """
+    if engine not in ("auto", *ENGINES):
+        raise UnknownName("engine", engine, ["auto", *ENGINES])
+    fits = torch.device(device).type == "cpu" and precision != "fp16"
+    if engine == "auto":
+        return "openvino" if fits and find_spec("openvino") is not None else "torch"
+    if engine == "openvino" and not fits:
+        raise ValueError(f"engine: openvino runs on a CPU in bf16 or fp32, asked for is {device} and {precision}")
+    if engine == "openvino" and find_spec("openvino") is None:
+        raise MissingExtra("openvino", "openvino")
+    return engine
+
+
 def load_backbone(
-    name: str | Path, *, block: int = -1, device: str | torch.device = "cpu", precision: str = "auto"
+    name: str | Path,
+    *,
+    block: int = -1,
+    device: str | torch.device = "cpu",
+    precision: str = "auto",
+    engine: str = "torch",
 ) -> Backbone:
     """Load a backbone by name, from a folder or from the hub.
 
@@ -196,6 +165,7 @@ def load_backbone(
         block: whose tokens it gives, counted from the end: -1 is the last.
         device: as torch names it.
         precision: auto, fp32, bf16 or fp16.
+        engine: torch, openvino, or auto: see `resolve_engine`.
 
     Example:
         >>> backbone = load_backbone("dinov2-small", block=-2)
@@ -203,61 +173,13 @@ def load_backbone(
         >>> tokens.grid.shape, tokens.attention.shape, tokens.image_vector.shape
         (torch.Size([1, 2, 3, 384]), torch.Size([1, 2, 3]), torch.Size([1, 384]))
     """
-    dtype = resolve_precision(precision, device)
+    dtype, engine = resolve_precision(precision, device), resolve_engine(engine, device, precision)
     folder, record = find_checkpoint(name)
     family = read_config(folder)["model_type"]
-    sha256 = checkpoint_sha256(folder)
-    network = _load_network(folder, FAMILIES[family].model_class, dtype)
-    try:
-        network = network.to(device)
-    except (RuntimeError, AssertionError) as error:
-        reason = shown(str(error).partition("\n")[0])
-        raise ValueError(f"device: expected one this machine has, got {str(device)!r} ({reason})") from error
-    return Backbone(network.eval().requires_grad_(False), record, family, block, torch.device(device), sha256)
-
-
-def _load_network(folder: Path, model_class: str, dtype: torch.dtype) -> nn.Module:
-    import transformers
-    from safetensors import SafetensorError
-
-    place = shown(folder)
-    try:
-        with _quiet():
-            network, report = getattr(transformers, model_class).from_pretrained(
-                folder,
-                dtype=dtype,
-                use_safetensors=True,
-                local_files_only=True,
-                output_loading_info=True,
-                ignore_mismatched_sizes=True,  # reported below in one line
-            )
-    except (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError, SafetensorError) as error:
-        reason = shown(" ".join(str(error).split()))[:200]
-        raise WeightsError(f"{place} is damaged or no {model_class}: {reason}; get its files again") from error
-    # Whatever is missing would have been filled with random numbers.
-    unfit = {name for name in report["missing_keys"] if not name.endswith("mask_token")}
-    unfit |= {name for name, *_ in report["mismatched_keys"]}
-    if unfit:
-        raise WeightsError(
-            f"{place} is no complete {model_class}: {len(unfit)} weights are missing or of another size, "
-            f"as {min(unfit)}; get its files again"
-        )
-    if model_class == "SiglipVisionModel" and not getattr(network.config, "vision_use_head", True):
-        raise WeightsError(f"{place} has no attention pooling, which gives the global vector: use a full checkpoint")
-    return network
-
-
-@contextmanager
-def _quiet() -> Generator[None]:
-    """No progress bar and load report on stderr; what others had set is put back."""
-    from transformers.utils import logging as noise
-
-    level, bars = noise.get_verbosity(), noise.is_progress_bar_enabled()
-    noise.set_verbosity_error()
-    noise.disable_progress_bar()
-    try:
-        yield
-    finally:
-        noise.set_verbosity(level)
-        if bars:
-            noise.enable_progress_bar()
+    sha256, device = checkpoint_sha256(folder), torch.device(device)
+    network = (
+        OpenVinoNetwork(folder, sha256, family, block, dtype)
+        if engine == "openvino"
+        else TorchNetwork(folder, family, block, dtype, device)
+    )
+    return Backbone(network, record, family, device, sha256)
