@@ -123,6 +123,11 @@ class Searcher:
         """The model that ranks; None for `global`."""
         return self._ranking.model
 
+    @property
+    def engine(self) -> str:
+        """What runs the backbone, and in which precision."""
+        return f"{self._extractor.engine}, {self._extractor.precision.partition(' ')[0]}"
+
     def describe(self, query: Query, crop: Crop | None = None) -> Descriptors:
         """Descriptors of one query picture as the extractor gives them."""
         picture = query if isinstance(query, Image.Image) else open_image(Path(query))

@@ -68,7 +68,9 @@ def search(
             if result is None:
                 continue
             found += len(result)
-            _show(name, result, as_json=as_json, verbose=verbose)
+            _show(name, result, as_json=as_json)
+            if verbose:
+                _show_seconds(result, searcher.engine)
             if explain is not None:
                 save_explanations(searcher, query, area, result, explain)
             if sheet is not None:
@@ -108,15 +110,17 @@ def _answer(
         return None
 
 
-def _show(name: str, result: SearchResult, *, as_json: bool, verbose: bool) -> None:
+def _show(name: str, result: SearchResult, *, as_json: bool) -> None:
     if as_json:
         sys.stdout.write(json.dumps(search_json(name, result)) + "\n")
         sys.stdout.flush()
     else:
         _print_table(name, result)
-    if verbose:
-        parts = ", ".join(f"{stage} {1000 * spent:.0f} ms" for stage, spent in asdict(result.seconds).items())
-        sys.stderr.write(f"{parts}; {result.candidates} candidates\n")
+
+
+def _show_seconds(result: SearchResult, engine: str) -> None:
+    parts = ", ".join(f"{stage} {1000 * spent:.0f} ms" for stage, spent in asdict(result.seconds).items())
+    sys.stderr.write(f"{parts} (backbone by {engine}); {result.candidates} candidates\n")
 
 
 def search_json(name: str, result: SearchResult) -> dict[str, Any]:
