@@ -19,10 +19,10 @@ def export(
         typer.Option(min=1, help="Descriptors a picture, padding included; default: as the head was trained."),
     ] = None,
 ) -> None:
-    """Write a head as two graphs: `prepare` for one picture alone, `score` for a query against many pictures.
+    r"""Write a head as two graphs: `prepare` for one picture alone, `score` for a query against many pictures.
 
     The number of descriptors is fixed, that of pictures is free; masks tell padding from descriptors. ONNX needs
-    `pip install 'elvis-retrieval[onnx]'`.
+    `pip install 'elvis-retrieval\[onnx]'`.
     """
     from elvis import export as writers
     from elvis.errors import UnknownName, WeightsError
