@@ -45,7 +45,7 @@ def test_truth_names_every_query_and_only_what_is_there():
 def test_every_photograph_is_credited():
     """What the generator reads from its sources stands in the credits, by name."""
     credits = (DEMO / "CREDITS.md").read_text(encoding="utf-8")
-    code = "".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "tools").glob("*demo*.py")))
+    code = "".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "tools").glob("*demo_*.py")))
     names = {word.strip("\"'") for word in code.replace("(", " ").replace(")", " ").replace(",", " ").split()}
     sources = {name for name in names if name.endswith((".jpg", ".png")) and "/" not in name and "{" not in name}
     made = {path.name for path in [*PICTURES, *QUERIES]} - {"flower.jpg"}
