@@ -39,7 +39,8 @@ def tiny_config(**changes):
             "vote_start": "affine",
             "holdout": 0.3,
             "validate_every": 30,
-            "validation_queries": 20,
+            "validation_queries": 12,
+            "validation_depth": 40,
             "checkpoint_every": 10,
             "head": {"dim": 16, "vote_layernorm": False, "calibrate": "affine", "rounds": 5},
         }

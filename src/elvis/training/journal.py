@@ -34,8 +34,8 @@ class Journal:
         file = folder / FILE
         if file.exists():
             _cut(file, from_step)
-        self._stream = file.open("a", encoding="utf-8")
         self._writer = _writer(folder / "tensorboard", from_step, tensorboard)
+        self._stream = file.open("a", encoding="utf-8")
 
     def __enter__(self) -> Journal:
         return self

@@ -107,7 +107,7 @@ def train(
     """
     with joined(device) as processes:
         batches = BatchMaker(examples, config, rank=processes.rank, world=processes.world)
-        head = (_copy(start) if start is not None else new_head(examples, config)).to(device).train()
+        head = _first_head(examples, config, start, resume).to(device).train()
         optimiser = torch.optim.AdamW(_groups(head, config), weight_decay=config.weight_decay)
         asked = questions(examples, config)
         belongs_to = {
@@ -125,7 +125,7 @@ def train(
             Path(folder).mkdir(parents=True, exist_ok=True)
             (Path(folder) / FILE).unlink(missing_ok=True)
         own_folder = Path(folder) if folder is not None and processes.first else None
-        began, first = time.monotonic(), state.step
+        began, first, called_out = time.monotonic(), state.step, None
         with Journal(own_folder, state.step, tensorboard) as journal:
             if not state.validations:
                 _validate(state, head, asked, config, device, journal, processes)
@@ -145,12 +145,21 @@ def train(
                     state.model, state.optimiser = head.state_dict(), optimiser.state_dict()
                     state.torch_random = torch.get_rng_state()
                     save_state(own_folder, state, belongs_to)
-                _call_out_if_stuck(state, head, config, batches.steps)
+                warmed_up = state.step >= round(config.warmup * batches.steps) + STUCK_STEPS
+                if warmed_up and not called_out and (called_out := _stuck(state.losses, head, config)):
+                    logger.warning("%s", called_out)
                 if processes.first:
                     left = (time.monotonic() - began) / (state.step - first) * (batches.steps - state.step)
                     best = state.best_map if asked is not None else None
                     on_step(StepReport(state.step, batches.steps, loss, best, left))
         return _result(state, head, config, batches, asked)
+
+
+def _first_head(examples: Examples, config: TrainConfig, start: Elvis | None, resume: bool) -> Elvis:
+    if start is not None:
+        return _copy(start)
+    # A resumed one gets its weights from the checkpoint.
+    return Elvis(config.head_config(examples.rows.dim)) if resume else new_head(examples, config)
 
 
 def _gradient(
@@ -227,11 +236,6 @@ def rate_factor(step: int, steps: int, config: TrainConfig) -> float:
 def _set_rate(optimiser: torch.optim.Optimizer, config: TrainConfig, step: int, steps: int) -> None:
     for group in optimiser.param_groups:
         group["lr"] = group["rate"] * rate_factor(step, steps, config)
-
-
-def _call_out_if_stuck(state: State, head: Elvis, config: TrainConfig, steps: int) -> None:
-    if state.step == round(config.warmup * steps) + STUCK_STEPS and (said := _stuck(state.losses, head, config)):
-        logger.warning("%s", said)
 
 
 def _stuck(losses: list[float], head: Elvis, config: TrainConfig) -> str | None:
