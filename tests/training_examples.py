@@ -89,7 +89,9 @@ def toy_examples(*, objects=12, pictures=5, views=2, seed=0, labelled=True, conf
         views=view_rows,
         neighbours=nearest_neighbours(own, 300),
         held_out=hold_out(labels, config.holdout, config.data_seed),
-        view_similarity=np.einsum("pd,pvd->pv", own, vectors[view_rows]).min(axis=1),
+        view_similarity=np.einsum("pd,pvd->pv", own, vectors[view_rows[:, 1:]]).mean(axis=1)
+        if views
+        else np.ones(len(own)),
         names=[f"{i}.jpg" for i in range(len(labels))],
         fingerprint=f"toys {objects} {pictures} {views} {seed} {labelled}",
         view_neighbours=near_view,

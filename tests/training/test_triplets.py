@@ -113,7 +113,11 @@ def test_a_wrong_picture_without_labels_stays_below_the_ceiling():
     for _ in range(50):
         wrong = miner.draw_wrong(0, rng, ceiling)
         assert 0 < vectors[0] @ vectors[wrong] < ceiling
-    assert miner.draw_wrong(0, rng, 0.0) is None
+    # Where all are as alike, the less similar half is left.
+    every = [miner.draw_wrong(0, rng, 0.0) for _ in range(50)]
+    assert all(0 < vectors[0] @ vectors[wrong] <= ceiling for wrong in every)
+    far = Neighbours(near.ids, np.zeros_like(near.similarities))
+    assert TripletMiner(np.full(40, UNLABELLED), far).draw_wrong(0, rng) is None
 
 
 def test_every_anchor_comes_once_an_epoch_in_an_order_of_its_own():

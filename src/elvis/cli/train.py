@@ -96,6 +96,11 @@ def train(
     if chosen := {name: value for name, value in extraction.items() if value is not None}:
         changes["extraction"] = chosen
     if detector:
+        if resume or self_supervised or head or preset or config:
+            raise ValueError(
+                "a detector is trained in one go from labelled pictures: leave --resume, --self-supervised, --head, "
+                "--preset and --config out"
+            )
         _train_detector(photos, out, changes, overwrite, cache, device, as_json)
         return
     from elvis.training.fit import fit, load_head, recipe_for, saved_run

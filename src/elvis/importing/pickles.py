@@ -41,12 +41,20 @@ def _storage(content: bytes) -> Any:
     return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
 
 
+def _bytes(text: str, encoding: str) -> bytes:
+    """How old pickles write bytes; one encoding is enough for that."""
+    if encoding not in ("latin1", "latin-1"):
+        raise pickle.UnpicklingError(f"it asks for the encoding {encoding!r}, expected arrays and plain values")
+    return text.encode("latin1")
+
+
 def _allowed() -> dict[tuple[str, str], Any]:
     arrays, numbers = (import_module(f"numpy._core.{name}") for name in ("multiarray", "numeric"))
     allowed: dict[tuple[str, str], Any] = {
         ("numpy", "ndarray"): np.ndarray,
         ("numpy", "dtype"): np.dtype,
         ("collections", "OrderedDict"): OrderedDict,
+        ("_codecs", "encode"): _bytes,
         ("torch._utils", "_rebuild_tensor_v2"): import_module("torch._utils")._rebuild_tensor_v2,
         ("torch.storage", "_load_from_bytes"): _storage,
     }

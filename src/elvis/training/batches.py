@@ -133,7 +133,7 @@ class BatchMaker:
     def _view_triplet(self, picture: int, rng: np.random.Generator) -> tuple[list[int], list[int]] | None:
         """Two different views of a picture, and a neighbour that is another thing, in any view."""
         examples = self._examples
-        # A neighbour as alike as the picture's own view may be the same thing, where no label says otherwise.
+        # A neighbour as alike as the picture's own views are may be the same thing, where no label says otherwise.
         ceiling = float(examples.view_similarity[picture]) if examples.labels[picture] == UNLABELLED else np.inf
         wrong = self._miner.draw_wrong(picture, rng, ceiling)
         if wrong is None:

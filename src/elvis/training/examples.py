@@ -38,7 +38,7 @@ class Examples:
         views: (P, 1 + V) rows of each picture itself and of its augmented views.
         neighbours: by global vector, of each picture among all others.
         held_out: (P,) not trained on, but validated with.
-        view_similarity: (P,) smallest cosine of a picture's global vector with those of its views; 1 without views.
+        view_similarity: (P,) mean cosine of a picture's global vector with those of its views; 1 without views.
         view_neighbours: for validation without labels: of each picture's first view among all pictures, itself
             included; None where labels say what is right.
         names: of the pictures, for people.

@@ -28,7 +28,7 @@ from elvis.training.examples import Examples
 from elvis.training.gather import Gathered, gather
 from elvis.training.loop import StepReport, Trained, train
 from elvis.training.processes import Processes, joined, own_device
-from elvis.training.sources import find_pictures
+from elvis.training.sources import check_trainable, find_pictures
 from elvis.training.validation import average_precisions, hand_made_methods, questions
 
 RUN_FOLDER = "training"
@@ -271,6 +271,8 @@ def _examples(
     def work() -> Gathered:
         nonlocal extractor
         found = find_pictures(place, self_supervised=self_supervised)
+        # Before a backbone is loaded, perhaps even downloaded.
+        check_trainable(found.name, [each.label for each in found.pictures], config, labelled=found.labelled)
         extractor = extractor or Extractor(config.extraction, device=device)
         return gather(found, config, extractor, cache, on_progress=on_progress)
 

@@ -109,8 +109,11 @@ def _examples(
 ) -> Examples:
     vectors = store.image_vectors(views[:, 0])
     similarity = np.ones(len(views), np.float32)
-    for view in range(1, views.shape[1]):
-        similarity = np.minimum(similarity, np.einsum("pg,pg->p", vectors, store.image_vectors(views[:, view])))
+    if views.shape[1] > 1:
+        to_views = [
+            np.einsum("pg,pg->p", vectors, store.image_vectors(views[:, view])) for view in range(1, views.shape[1])
+        ]
+        similarity = np.mean(to_views, axis=0)
     length = shortlist_length(config)
     by_view = None
     if (labels < 0).all() and views.shape[1] > 1:

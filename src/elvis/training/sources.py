@@ -132,7 +132,7 @@ def _from_csv(file: Path) -> tuple[list[LabelledPicture], list[Skipped]]:
                 continue
             pictures[path] = LabelledPicture(where, path, label.strip() or None)
     except csv.Error as error:
-        raise TrainingError(f"{shown(file)}, line {reader.line_num}: {error}") from error
+        raise TrainingError(f"{shown(file)}, line {reader.reader.line_num}: {error}") from error
     if not pictures and not skipped and "role" in header:
         raise TrainingError(
             f"{shown(file)} has a column role, and no row with role train: there is nothing to train on"

@@ -131,11 +131,15 @@ class TripletMiner:
         """A wrong picture for any picture, less similar than `ceiling`; None where there is none.
 
         Without a label of its own all neighbours count as wrong; the ceiling keeps out those that may be the same
-        thing.
+        thing. Where it would keep out all of them, the less similar half is left.
         """
         ids, similarities = self._near(picture)
         label = self._labels[picture]
-        wrong = (similarities < ceiling) & ((label == UNLABELLED) | (self._labels[ids] != label))
+        wrong = (label == UNLABELLED) | (self._labels[ids] != label)
+        below = wrong & (similarities < ceiling)
+        if wrong.any() and not below.any():
+            below = wrong & (similarities <= np.median(similarities[wrong]))
+        wrong = below
         return self._one(ids[wrong], similarities[wrong], rng) if wrong.any() else None
 
     def _near(self, picture: int) -> tuple[Ids, Floats]:
