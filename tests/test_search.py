@@ -54,6 +54,27 @@ def test_the_same_thing_comes_first(place: Path, collection: Path, method: str, 
     assert result.seconds.extraction > 0
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_int8_ranks_alike_in_half_the_space(
+    place: Path, collection: Path, settings: dict, tmp_path: Path, method: str
+) -> None:
+    with index_pictures([collection / "photos"], tmp_path / "i", settings=settings, store="int8") as small:
+        view = Searcher(small).describe(collection / "queries" / "thing4.jpg")
+        found = Searcher(small, method=method).search_described([view], top=16)
+        explained = Searcher(small, method="chamfer").explain(view, found[0].path)
+    with Index.open(place) as index:
+        right = Searcher(index, method=method).search_described([view], top=16)
+    # Random weights make pictures so alike that neighbours may swap; their scores may not differ.
+    scores = {hit.path: hit.score for hit in right}
+    for hit in found:
+        assert hit.score == pytest.approx(scores[hit.path], rel=1e-2)
+    assert {hit.path for hit in found.hits[:2]} == {hit.path for hit in right.hits[:2]}
+    assert explained.score.isfinite().all()
+    assert small.card.schema == 2
+    with pytest.raises(IndexMismatch, match="descriptor_dtype"):
+        Builder.of(place, store="int8")
+
+
 def test_global_keeps_the_order_of_the_first_stage(place: Path, collection: Path) -> None:
     with Index.open(place) as index:
         result = Searcher(index, method="global").search(collection / "queries" / "thing1.jpg", top=16)

@@ -27,7 +27,11 @@ def test_missing_mask_means_all_real() -> None:
     [
         ({"vectors": torch.ones(3, 4)}, ValueError, r"vectors: expected shape \(B, N, D\), got \(3, 4\)"),
         ({"vectors": [[1.0]]}, TypeError, "vectors: expected a torch.Tensor, got list"),
-        ({"vectors": torch.ones(1, 3, 4, dtype=torch.int64)}, TypeError, "floating-point dtype, got torch.int64"),
+        (
+            {"vectors": torch.ones(1, 3, 4, dtype=torch.int64)},
+            TypeError,
+            "floating-point dtype, or int8, got torch.int64",
+        ),
         ({"vectors": torch.ones(2, 0, 4)}, ValueError, "at least one picture, descriptor and channel"),
         ({"vectors": torch.ones(0, 3, 4)}, ValueError, "at least one picture, descriptor and channel"),
         ({"mask": torch.ones(2, 3)}, TypeError, "mask: expected dtype torch.bool, got torch.float32"),
@@ -101,3 +105,12 @@ def test_strongest_cuts_descriptors_and_not_pictures() -> None:
     assert cut.vectors.shape == (2, 2, 4)
     assert cut.xy.shape == (2, 2, 2)
     assert cut.image_vector.shape == (2, 5)
+
+
+def test_int8_vectors_stay_what_they_are() -> None:
+    small = Descriptors(torch.ones(2, 3, 4, dtype=torch.int8), gain=torch.ones(2, 3))
+    assert small.to(torch.float16).vectors.dtype == torch.int8
+    assert small.to(torch.float16).gain is not None
+    assert Descriptors.stack([small, small]).vectors.dtype == torch.int8
+    with pytest.raises(TypeError, match="stack: expected int8 vectors everywhere or nowhere, got both"):
+        Descriptors.stack([small, Descriptors(torch.ones(1, 3, 4), gain=torch.ones(1, 3))])

@@ -42,6 +42,7 @@ class Builder:
         method: str | None = None,
         head: str | Path | None = None,
         keep_raw: bool = False,
+        store: str | None = None,
         device: str = "cpu",
         batch_size: int | None = None,
     ) -> Builder:
@@ -54,6 +55,7 @@ class Builder:
             method: that the descriptors are prepared for; None: `elvis` with a head, else the default.
             head: folder or hub name of a trained head.
             keep_raw: keep raw descriptors too, so that any method or head works later.
+            store: how descriptors are stored: float16, or int8 in half the space; None: float16 for a new index.
             device: where to compute.
             batch_size: pictures computed together; None: see `Extractor`.
 
@@ -76,12 +78,13 @@ class Builder:
             method = method or before.model
             head = head or before.model_settings.get("head")
             keep_raw = before.keep_raw
+            store = store or before.descriptor_dtype
         method = method or ("elvis" if head else DEFAULT_METHOD)
         model = ranking_model(method, head, standardise=standardise)
         if extraction is None:
             extraction = replace(extraction_for(preset, model), **(settings or {}))
         extractor = Extractor(extraction, device=device, batch_size=batch_size)
-        card = remember_head(card_for(extractor, model, keep_raw=keep_raw), head)
+        card = remember_head(card_for(extractor, model, keep_raw=keep_raw, store=store or "float16"), head)
         if before is not None:
             before.check(card, str(folder))
         return Builder(Path(folder), before or card, before is not None, extractor, model)
@@ -99,7 +102,7 @@ def index_pictures(places: Iterable[str | Path], folder: str | Path, **choices: 
     Args:
         places: files and folders.
         folder: of the index; made where it does not exist.
-        choices: those of `Builder.of`: preset, settings, method, head, keep_raw, device, batch_size.
+        choices: those of `Builder.of`: preset, settings, method, head, keep_raw, store, device, batch_size.
     """
     builder = Builder.of(folder, **choices)
     with builder.open() as index:

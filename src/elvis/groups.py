@@ -131,7 +131,7 @@ class _Verifier:
         return self._model.prepare(descriptors) if self._from_raw else descriptors
 
     def _fetch(self, pictures: Sequence[str | int]) -> Fetched:
-        fetched = self._index.fetch(pictures, raw=self._from_raw, dtype=torch.float16)
+        fetched = self._index.fetch(pictures, raw=self._from_raw, dtype=None)
         for reason in fetched.damaged.values():
             logger.warning("left out: %s", reason)
         return fetched

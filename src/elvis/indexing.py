@@ -117,13 +117,16 @@ class Estimate:
     skipped: list[Skipped]
 
 
-def card_for(extractor: PictureExtractor, model: Preparer, *, keep_raw: bool = False) -> IndexCard:
+def card_for(
+    extractor: PictureExtractor, model: Preparer, *, keep_raw: bool = False, store: str = "float16"
+) -> IndexCard:
     """The card of an index that this extractor and model would make.
 
     Args:
         extractor: describes pictures.
         model: prepares the descriptors.
         keep_raw: keep them as the extractor gave them too, so that the model can be exchanged later.
+        store: how prepared descriptors are stored, float16 or int8.
     """
     kinds = {kind: name for name, kind in MODELS.items()}
     name = next((kinds[kind] for kind in type(model).__mro__ if kind in kinds), type(model).__name__)
@@ -138,6 +141,7 @@ def card_for(extractor: PictureExtractor, model: Preparer, *, keep_raw: bool = F
         dim=prepared.vectors.shape[2],
         image_dim=extractor.image_dim,
         keep_raw=keep_raw,
+        descriptor_dtype=store,
     )
 
 
@@ -174,7 +178,8 @@ def add_pictures(
     Raises:
         IndexMismatch: the index was made with another extractor or model.
     """
-    index.card.check(card_for(extractor, model, keep_raw=index.card.keep_raw), str(index.folder))
+    card = card_for(extractor, model, keep_raw=index.card.keep_raw, store=index.card.descriptor_dtype)
+    index.card.check(card, str(index.folder))
     if index.needs_repair:
         index.repair()
     found = walk(list(places), index.stamps())
@@ -199,6 +204,7 @@ def estimate(
     model: Preparer,
     *,
     keep_raw: bool = False,
+    store: str = "float16",
     sample: int = 6,
     max_pixels: int = MAX_PIXELS,
 ) -> Estimate:
@@ -210,10 +216,13 @@ def estimate(
         extractor: describes pictures.
         model: prepares the descriptors.
         keep_raw: for a new index.
+        store: for a new index, float16 or int8.
         sample: pictures to measure, after one to warm up.
         max_pixels: as in `add_pictures`.
     """
-    card = card_for(extractor, model, keep_raw=index.card.keep_raw if index else keep_raw)
+    if index is not None:
+        keep_raw, store = index.card.keep_raw, index.card.descriptor_dtype
+    card = card_for(extractor, model, keep_raw=keep_raw, store=store)
     found = walk(list(places), index.stamps() if index else {})
     step = max(1, len(found.changed) // (sample + 1))
     chosen = [path for path, _, _ in found.changed[::step][: sample + 1]]

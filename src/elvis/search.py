@@ -235,9 +235,7 @@ class Searcher:
         rows = list(candidates.neighbours)
         for start in range(0, len(rows), FETCH_BLOCK):
             clock = time.perf_counter()
-            fetched = self.index.fetch(
-                rows[start : start + FETCH_BLOCK], raw=self._ranking.from_raw, dtype=torch.float16
-            )
+            fetched = self.index.fetch(rows[start : start + FETCH_BLOCK], raw=self._ranking.from_raw, dtype=None)
             seconds.fetch += time.perf_counter() - clock
             candidates.damaged.update(fetched.damaged)
             if fetched.descriptors is None:

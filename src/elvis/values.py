@@ -20,7 +20,8 @@ class Descriptors:
     Only `vectors` is required. What stands at padded places never matters; everything else must be finite.
 
     Attributes:
-        vectors: (B, N, D) floating point, of any length.
+        vectors: (B, N, D) floating point, of any length; or int8 as an index may keep prepared ones, of which only the
+            direction counts.
         mask: (B, N) bool, True where a descriptor is real; left out: all are.
         xy: (B, N, 2) patch centre as a fraction of the upright picture: x to the right, y down.
         strength: (B, N) how strongly the detector chose the descriptor; higher is stronger.
@@ -71,7 +72,7 @@ class Descriptors:
             _expect_tensor("image_vector", self.image_vector)
             self._check_shape("image_vector", (pictures, self.image_vector.shape[-1]), "(B, G)")
         for name, value in self._tensors():
-            if name not in ("mask", "size"):
+            if name not in ("mask", "size") and not (name == "vectors" and value.dtype == torch.int8):
                 self._check_floats(name, value)
 
     def _check_shape(self, name: str, expected: tuple[int, ...], letters: str) -> None:
@@ -118,7 +119,7 @@ class Descriptors:
     def to(self, *args: Any, **kwargs: Any) -> Descriptors:
         """The same on another device or in another floating-point dtype, as `torch.Tensor.to`.
 
-        `size` keeps its dtype: half precision cannot count pixels.
+        `size` keeps its dtype: half precision cannot count pixels. So do int8 vectors.
 
         Example:
             >>> Descriptors(torch.ones(1, 2, 3)).to(torch.float16).vectors.dtype
@@ -161,7 +162,7 @@ class Descriptors:
     def stack(parts: Sequence[Descriptors]) -> Descriptors:
         """One batch of many, in their order, padded to the longest.
 
-        A field must be there in all parts or in none.
+        A field must be there in all parts or in none, and int8 vectors in all or in none.
 
         Example:
             >>> Descriptors.stack([Descriptors(torch.ones(1, 2, 3)), Descriptors(torch.ones(2, 5, 3))]).counts.tolist()
@@ -178,6 +179,8 @@ class Descriptors:
                 raise ValueError(
                     f"stack: expected D = {parts[0].vectors.shape[2]} everywhere, got {part.vectors.shape[2]}"
                 )
+            if (part.vectors.dtype == torch.int8) != (parts[0].vectors.dtype == torch.int8):
+                raise TypeError("stack: expected int8 vectors everywhere or nowhere, got both")
         longest = max(part.vectors.shape[1] for part in parts)
 
         def padded(name: str, value: Tensor) -> Tensor:
@@ -192,8 +195,8 @@ class Descriptors:
 def _expect_tensor(name: str, value: object) -> None:
     if not isinstance(value, Tensor):
         raise TypeError(f"{name}: expected a torch.Tensor, got {type(value).__name__}")
-    if name == "vectors" and not value.is_floating_point():
-        raise TypeError(f"{name}: expected a floating-point dtype, got {value.dtype}")
+    if name == "vectors" and not value.is_floating_point() and value.dtype != torch.int8:
+        raise TypeError(f"{name}: expected a floating-point dtype, or int8, got {value.dtype}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

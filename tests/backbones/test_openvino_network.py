@@ -108,6 +108,24 @@ print(sorted({{"transformers", "openvino_telemetry"}} & set(sys.modules)))
     assert [path.name for path in tmp_path.iterdir()] == ["cache"]
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="no such signals")
+def test_control_c_is_survived_when_several_have_come_and_gone(tiny_checkpoint):
+    script = f"""
+import os, signal, torch
+from elvis.backbones import load_backbone
+def load():
+    return load_backbone({str(tiny_checkpoint("dinov2"))!r}, block=-2, engine="openvino")
+one, two = load(), load()
+del one
+three = load()
+del two, three
+signal.signal(signal.SIGINT, lambda *_: print("heard"))
+os.kill(os.getpid(), signal.SIGINT)
+"""
+    ended = subprocess.run([sys.executable, "-X", "faulthandler", "-c", script], capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout.strip()) == (0, "heard"), ended.stderr
+
+
 def test_what_is_damaged_is_made_anew(tiny_checkpoint, tmp_path, caplog):
     folder = tiny_checkpoint("dinov2")
     sha256 = checkpoint_sha256(folder)

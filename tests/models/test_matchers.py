@@ -174,3 +174,16 @@ def test_unknown_names_and_settings_are_listed() -> None:
         load_model("chamfer", rounds=3)
     with pytest.raises(WeightsError, match="has no parameters"):
         load_model("chamfer", "weights")
+
+
+def test_int8_descriptors_count_by_their_direction(matcher: Matcher) -> None:
+    """In every form: fused kernel, scalings and, with a gradient, both backwards."""
+    query, gallery = (matcher.prepare(random_pictures(n, 9, 12, seed=n)) for n in (1, 3))
+    largest = gallery.vectors.abs().amax(dim=2, keepdim=True)
+    small = replace(gallery, vectors=(gallery.vectors / largest * 127).round().to(torch.int8))
+    as_stored = replace(gallery, vectors=torch.nn.functional.normalize(small.vectors.float(), dim=2))
+    expected = matcher.score(query, as_stored)
+    torch.testing.assert_close(matcher.score(query, small), expected, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(matcher.explain_prepared(query, small).score, expected, rtol=1e-4, atol=1e-4)
+    learning = replace(query, vectors=query.vectors.detach().clone().requires_grad_())
+    torch.testing.assert_close(matcher.score(learning, small), expected, rtol=1e-4, atol=1e-4)

@@ -3,16 +3,18 @@ from __future__ import annotations
 import json
 import multiprocessing
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from elvis.errors import IndexDamaged, IndexMismatch, IndexMissing, StoreError
+from elvis import Descriptors
+from elvis.errors import IndexDamaged, IndexMismatch, IndexMissing, StoreError, UnknownName
 from elvis.store import Index, IndexCard, Stamp, maintenance
 from elvis.store.commits import KEPT, commit_numbers
-from store_examples import IMAGE_DIM, card, record
+from store_examples import IMAGE_DIM, card, matcher, record
 
 
 @pytest.fixture
@@ -196,6 +198,8 @@ def test_the_card_says_what_made_the_index(index: Index):
     assert index.card.created
     assert index.card.library
     assert IndexCard.from_json(json.loads((index.folder / "card.json").read_text()), "x") == index.card
+    with pytest.raises(IndexDamaged, match=r"schema 1 and int8, which do not go together"):
+        IndexCard.from_json({**index.card.to_json(), "descriptor_dtype": "int8"}, "x")
     with pytest.raises(IndexMismatch, match=r"schema 99.*upgrade"):
         IndexCard.from_json({**index.card.to_json(), "schema": 99}, "x")
     with pytest.raises(IndexDamaged, match="lacks dim"):
@@ -215,3 +219,27 @@ def test_info_has_counts_dates_and_card(index: Index):
     assert facts["bytes"] > 10_000
     assert facts["card"]["model"] == "chamfer-ot"
     json.dumps(facts)
+
+
+def test_int8_is_its_own_schema_and_is_fetched_as_it_is(tmp_path: Path):
+    assert (card().schema, card(descriptor_dtype="int8").schema) == (1, 2)
+    with pytest.raises(UnknownName, match="unknown descriptor dtype 'int4': choose one of float16, int8"):
+        card(descriptor_dtype="int4")
+    records = [replace(record(number), prepared=matcher().prepare(record(number).prepared)) for number in range(4)]
+    with Index.create(tmp_path / "i", card(descriptor_dtype="int8", keep_raw=True)) as index:
+        index.put(records)
+    with Index.open(tmp_path / "i") as index:
+        assert index.card.descriptor_dtype == "int8"
+        paths = [each.path for each in records]
+        stored = index.fetch(paths, dtype=None).descriptors
+        assert stored.vectors.dtype == torch.int8
+        right = Descriptors.stack([each.prepared for each in records])
+        widened = index.descriptors(paths)
+        assert (widened.vectors - right.vectors).abs().max() < 0.5 / 127
+        assert torch.equal(index.descriptors(paths, dtype=torch.float16).vectors, widened.vectors.half())
+        raw = index.fetch(paths, raw=True, dtype=None).descriptors
+        assert torch.equal(raw.vectors, Descriptors.stack([each.raw for each in records]).vectors.half())
+        with pytest.raises(
+            IndexMismatch, match="made with descriptor_dtype=int8, asked for is descriptor_dtype=float16"
+        ):
+            index.card.check(card(keep_raw=True), "x")

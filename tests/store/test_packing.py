@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 
 from elvis import Descriptors
 from elvis.store.packing import BadBytes, batch, pack, unpack
-from store_examples import record
+from store_examples import matcher, record
 
 SIZE, VECTOR = torch.tensor([[640, 480]]), torch.ones(1, 4)
 
 
-def there_and_back(picture: Descriptors) -> Descriptors:
-    return batch([unpack(pack(picture, b"key"), b"key")], SIZE, VECTOR, torch.float32)
+def there_and_back(picture: Descriptors, dtype: str = "float16") -> Descriptors:
+    return batch([unpack(pack(picture, b"key", dtype), b"key")], SIZE, VECTOR, torch.float32)
 
 
 @given(st.integers(1, 30), st.integers(1, 20), st.integers(0, 2**31), st.booleans(), st.booleans(), st.booleans())
@@ -73,3 +73,36 @@ def test_what_half_precision_cannot_hold_is_refused():
         pack(Descriptors(torch.ones(1, 1, 1), xy=torch.full((1, 1, 2), 1.5)), b"")
     with pytest.raises(ValueError, match="one picture, got 2"):
         pack(Descriptors(torch.ones(2, 1, 1)), b"")
+
+
+@given(st.integers(1, 30), st.integers(1, 400), st.integers(0, 2**31))
+def test_int8_keeps_directions_in_half_the_space(count: int, dim: int, seed: int):
+    generator = torch.Generator().manual_seed(seed)
+    unit = torch.nn.functional.normalize(torch.randn(1, count, dim, generator=generator), dim=2)
+    unit[0, 0] = 0
+    picture = Descriptors(unit, gain=torch.rand(1, count, generator=generator))
+    packed = pack(picture, b"key", "int8")
+    assert len(packed) == len(pack(picture, b"key")) - count * dim
+    stored = batch([unpack(packed, b"key")], SIZE, VECTOR)
+    assert stored.vectors.dtype == torch.int8
+    assert (stored.vectors[0, 1:].abs().amax(dim=1) == 127).all()
+    back = there_and_back(picture, "int8")
+    assert back.vectors.dtype == torch.float32
+    # Half a step of a 127th of the largest entry, which is at most 1.
+    assert (back.vectors - unit).abs().max() <= 0.5 / 127 * (1 + dim**0.5 / 127)
+    assert (back.vectors[0, 0] == 0).all()
+    assert torch.equal(back.gain, picture.gain.half().float())
+
+
+def test_int8_refuses_what_has_a_length():
+    with pytest.raises(ValueError, match="vectors: expected unit vectors.*got a length of 1.732"):
+        pack(Descriptors(torch.ones(1, 5, 3)), b"", "int8")
+
+
+def test_every_flipped_bit_of_int8_is_noticed():
+    packed = pack(matcher().prepare(record(1, count=2).prepared), b"key", "int8")
+    for place in range(len(packed) * 8):
+        flipped = bytearray(packed)
+        flipped[place // 8] ^= 1 << place % 8
+        with pytest.raises(BadBytes):
+            unpack(bytes(flipped), b"key")

@@ -16,6 +16,7 @@ import tempfile
 import threading
 import warnings
 from dataclasses import asdict
+from functools import cache
 from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
@@ -48,16 +49,16 @@ class OpenVinoNetwork:
         family: key of `FAMILIES`.
         block: counted from the end.
         dtype: float32 or bfloat16.
-        cache: where translations are kept.
+        kept_in: folder of translations; None: see `default_cache_folder`.
     """
 
     engine = "openvino"
 
     def __init__(
-        self, folder: Path, sha256: str, family: str, block: int, dtype: torch.dtype, cache: Path | None = None
+        self, folder: Path, sha256: str, family: str, block: int, dtype: torch.dtype, kept_in: Path | None = None
     ) -> None:
-        core = openvino_without_reports().Core()
-        model, self.facts = _translation(core, folder, sha256, family, block, cache or default_cache_folder())
+        core = _core()
+        model, self.facts = _translation(core, folder, sha256, family, block, kept_in or default_cache_folder())
         compiled = core.compile_model(
             model,
             "CPU",
@@ -111,7 +112,7 @@ def _parts(passed: Passed) -> dict[str, Tensor]:
     return {name: value for name, value in every.items() if value is not None}
 
 
-def _translation(core: Any, folder: Path, sha256: str, family: str, block: int, cache: Path) -> tuple[Any, Facts]:
+def _translation(core: Any, folder: Path, sha256: str, family: str, block: int, kept_in: Path) -> tuple[Any, Facts]:
     """The translated network from the cache, or made and put there."""
     made_of = {
         "revision": _REVISION,
@@ -120,7 +121,7 @@ def _translation(core: Any, folder: Path, sha256: str, family: str, block: int, 
         "versions": {name: metadata.version(name) for name in ("openvino", "torch", "transformers")},
     }
     name = f"{sha256[:16]}-block{block}-"
-    place = cache / (name + hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()[:16])
+    place = kept_in / (name + hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()[:16])
     if (facts := _sound(place)) is not None:
         check_block(block, facts.blocks)
         return core.read_model(place / "model.xml"), facts
@@ -131,9 +132,9 @@ def _translation(core: Any, folder: Path, sha256: str, family: str, block: int, 
         _keep(model, network.facts, place)
     except OSError as error:
         reason = error.strerror or error
-        logger.warning("%s: the translated backbone cannot be kept: %s; it is made at each start", cache, reason)
+        logger.warning("%s: the translated backbone cannot be kept: %s; it is made at each start", kept_in, reason)
         return model, network.facts
-    for older in cache.glob(f"{name}*"):
+    for older in kept_in.glob(f"{name}*"):
         if older != place:
             shutil.rmtree(older, ignore_errors=True)
     return model, network.facts
@@ -199,6 +200,16 @@ def _sound(place: Path) -> Facts | None:
         reason = str(error)
     logger.warning("%s is damaged (%s): made anew", shown(place), reason)
     return None
+
+
+@cache
+def _core() -> Any:
+    """One for the whole process, and never let go.
+
+    Each sets up memory for signal handlers and puts back what it found when it goes. Where several come and go in any
+    other order than last in, first out, freed memory is put back, and the next signal (Ctrl-C) kills the process.
+    """
+    return openvino_without_reports().Core()
 
 
 def openvino_without_reports() -> Any:

@@ -32,6 +32,10 @@ def index(
     keep_raw: Annotated[
         bool, typer.Option("--keep-raw", help="Keep raw descriptors too: any method or head works later.")
     ] = False,
+    store: Annotated[
+        str | None,
+        typer.Option(help="How descriptors are stored: float16, or int8 in half the space. Default: float16."),
+    ] = None,
     metadata: Annotated[
         Path | None, typer.Option(metavar="CSV", help="Columns to keep beside the pictures; the first is `path`.")
     ] = None,
@@ -68,12 +72,16 @@ def index(
         method=method,
         head=head,
         keep_raw=keep_raw,
+        store=store,
         device=device,
         batch_size=batch,
     )
     if dry_run:
         opened = Index.open(folder) if builder.exists else None
-        show_estimate(estimate(opened, pictures, builder.extractor, builder.model, keep_raw=keep_raw), as_json)
+        show_estimate(
+            estimate(opened, pictures, builder.extractor, builder.model, keep_raw=keep_raw, store=store or "float16"),
+            as_json,
+        )
         return
     with builder.open() as opened:
         with progress_bar(as_json) as on_progress:

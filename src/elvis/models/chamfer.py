@@ -110,4 +110,5 @@ class ChamferTransport(Chamfer):
         ).plan
 
     def _with_gain(self, descriptors: Descriptors) -> Descriptors:
-        return replace(descriptors, gain=torch.full_like(descriptors.mask, self.gain, dtype=descriptors.vectors.dtype))
+        dtype = descriptors.vectors.dtype if descriptors.vectors.is_floating_point() else torch.float32
+        return replace(descriptors, gain=torch.full_like(descriptors.mask, self.gain, dtype=dtype))

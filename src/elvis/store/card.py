@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from elvis.errors import IndexDamaged, IndexMismatch
+from elvis.errors import IndexDamaged, IndexMismatch, UnknownName
 
-SCHEMA = 1
-"""Version of the layout on disk that this release writes."""
+SCHEMA = 2
+"""Latest version of the layout on disk that this release writes and reads."""
+SCHEMAS = {"float16": 1, "int8": 2}
+"""How descriptors are stored → the version of the layout that came with it: older releases refuse what they cannot \
+read, and read all else."""
 
 REBUILD = "index the pictures again into a new folder: elvis index PICTURES --index NEW"
 
@@ -26,8 +29,9 @@ class IndexCard:
         dim: channels of the prepared descriptors.
         image_dim: length of the global vector.
         keep_raw: whether the descriptors are kept as the extractor gave them too.
-        descriptor_dtype: how vectors are stored.
-        schema: version of the layout on disk.
+        descriptor_dtype: how vectors of prepared descriptors are stored: float16, or int8 in half the space; raw ones
+            are float16 always.
+        schema: version of the layout on disk; follows from `descriptor_dtype`.
         created: when, ISO 8601 in UTC.
         library: version of the library that made it.
 
@@ -45,9 +49,14 @@ class IndexCard:
     image_dim: int
     keep_raw: bool = False
     descriptor_dtype: str = "float16"
-    schema: int = SCHEMA
+    schema: int = field(init=False)
     created: str = ""
     library: str = field(default="")
+
+    def __post_init__(self) -> None:
+        if self.descriptor_dtype not in SCHEMAS:
+            raise UnknownName("descriptor dtype", self.descriptor_dtype, SCHEMAS)
+        object.__setattr__(self, "schema", SCHEMAS[self.descriptor_dtype])
 
     def to_json(self) -> dict[str, Any]:
         """Plain values that JSON can hold."""
@@ -69,7 +78,12 @@ class IndexCard:
         names = {each.name for each in fields(IndexCard)}
         if missing := names - content.keys():
             raise IndexDamaged(f"{place}: its card lacks {', '.join(sorted(missing))}: {REBUILD}")
-        return IndexCard(**{name: content[name] for name in names})
+        if SCHEMAS.get(content["descriptor_dtype"]) != schema:
+            raise IndexDamaged(
+                f"{place}: its card says schema {schema} and {content['descriptor_dtype']}, which do not go together: "
+                f"{REBUILD}"
+            )
+        return IndexCard(**{name: content[name] for name in names - {"schema"}})
 
     def check(self, other: IndexCard, place: str) -> None:
         """Refuses to go on where `other`, what the caller brings, does not fit this index.
@@ -87,7 +101,7 @@ index, or index the pictures again into a new folder: elvis index PICTURES --ind
         """
         self.check_extraction(other.extraction_fingerprint, other.extraction, place)
         self.check_model(other.model, other.model_settings, other.model_fingerprint, place)
-        for name in ("dim", "image_dim", "keep_raw"):
+        for name in ("dim", "image_dim", "keep_raw", "descriptor_dtype"):
             here, there = getattr(self, name), getattr(other, name)
             if here != there:
                 raise IndexMismatch(f"{place} was made with {name}={here}, asked for is {name}={there}: {REBUILD}")

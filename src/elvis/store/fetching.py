@@ -32,7 +32,7 @@ class Fetched:
 
 
 def fetch(
-    snapshot: Snapshot, pictures: Sequence[int | str], column: str, dtype: torch.dtype, *, strict: bool = True
+    snapshot: Snapshot, pictures: Sequence[int | str], column: str, dtype: torch.dtype | None, *, strict: bool = True
 ) -> Fetched:
     """Descriptors of pictures in the order of the request; damaged ones are left out and listed.
 
@@ -40,7 +40,7 @@ def fetch(
         snapshot: what they are read from.
         pictures: row ids or paths.
         column: `PREPARED` or `RAW`.
-        dtype: of `vectors`.
+        dtype: of `vectors`; None: as they are stored.
         strict: a row id that is not there is an error, and not one more damaged record.
 
     Raises:

@@ -143,8 +143,15 @@ class IndexReader:
             raise IndexDamaged(f"{self.folder}: {reason}: run elvis verify --repair, then index it again")
         return fetched.descriptors
 
-    def fetch(self, pictures: Sequence[int | str], *, raw: bool = False, dtype: torch.dtype = torch.float32) -> Fetched:
+    def fetch(
+        self, pictures: Sequence[int | str], *, raw: bool = False, dtype: torch.dtype | None = torch.float32
+    ) -> Fetched:
         """As `descriptors`, but damaged pictures are left out and listed.
+
+        Args:
+            pictures: row ids or paths.
+            raw: what the extractor gave instead, in an index with `keep_raw`.
+            dtype: of `vectors`; None: as they are stored, float16, or int8 of which only the direction counts.
 
         Raises:
             StoreError: one of the pictures is not there.

@@ -115,7 +115,7 @@ def rows(records: Sequence[Record], card: IndexCard, table_schema: Any) -> Any:
         columns["width"].append(width)
         columns["height"].append(height)
         columns["checksum"].append(head_checksum(key, stamp.size, stamp.sha256, width, height, vector.tobytes()))
-        columns[PREPARED].append(pack(record.prepared, blob_key(PREPARED, key, stamp.sha256)))
+        columns[PREPARED].append(pack(record.prepared, blob_key(PREPARED, key, stamp.sha256), card.descriptor_dtype))
         if card.keep_raw:
             columns[RAW].append(pack(record.raw, blob_key(RAW, key, stamp.sha256)))
         for name in extra:

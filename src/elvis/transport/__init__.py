@@ -9,6 +9,7 @@ searching and training need.
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor
 
 from elvis.transport import gradient, reference, scaling
-from elvis.transport.similarity import blocks, check_pair, cosines
+from elvis.transport.similarity import blocks, check_pair, cosines, with_length
 from elvis.values import Descriptors
 
 logger = logging.getLogger(__name__)
@@ -123,6 +124,7 @@ def strengths(
     check_pair(query, gallery)
     if _needs_gradient(query.vectors, gallery.vectors, query.gain, gallery.gain, corner, temperature):
         _check_settings(temperature, rounds)
+        query, gallery = _floating(query), _floating(gallery)
         if gradient.holds(query, gallery, _number(corner), _number(temperature), rounds, SAFE_EXPONENT):
             return Strengths(*gradient.strengths(query, gallery, corner, temperature, rounds))
         return solve(query, gallery)
@@ -130,6 +132,12 @@ def strengths(
         return _fused(query, gallery, _number(corner), _number(temperature), rounds)
     parts = [solve(*block) for block in blocks(query, gallery)]
     return Strengths(torch.cat([part.query for part in parts]), torch.cat([part.gallery for part in parts]))
+
+
+def _floating(descriptors: Descriptors) -> Descriptors:
+    if descriptors.vectors.is_floating_point():
+        return descriptors
+    return replace(descriptors, vectors=with_length(descriptors.vectors, torch.float32))
 
 
 def transport(
@@ -180,7 +188,7 @@ def _fused(query: Descriptors, gallery: Descriptors, corner: float, temperature:
         rounds,
         query.mask,
         gallery.mask,
-        # Half precision has lost more already than a kernel's 16-bit form does; float32 gets the exact form.
+        # Half precision and int8 have lost more already than a kernel's 16-bit form does; float32 gets the exact form.
         exact=gallery.vectors.dtype == torch.float32,
     )
     return Strengths(rows, columns)

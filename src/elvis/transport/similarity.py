@@ -32,6 +32,18 @@ def check_pair(query: Descriptors, gallery: Descriptors) -> None:
         )
 
 
+def with_length(vectors: Tensor, dtype: torch.dtype) -> Tensor:
+    """Vectors in a floating-point dtype; int8 ones, which only say where they point, get unit length.
+
+    Example:
+        >>> with_length(torch.tensor([30, 40], dtype=torch.int8), torch.float32)
+        tensor([0.6000, 0.8000])
+    """
+    if vectors.dtype == torch.int8:
+        return torch.nn.functional.normalize(vectors.float(), dim=-1).to(dtype)
+    return vectors.to(dtype)
+
+
 def cosines(query: Descriptors, gallery: Descriptors) -> Tensor:
     """(B, M, N) inner products of prepared descriptors, S = QᵀX, at least in float32; a query of one is not copied.
 
@@ -40,7 +52,7 @@ def cosines(query: Descriptors, gallery: Descriptors) -> Tensor:
         torch.Size([3, 2, 5])
     """
     dtype = torch.promote_types(torch.promote_types(query.vectors.dtype, gallery.vectors.dtype), torch.float32)
-    q, x = query.vectors.to(dtype), gallery.vectors.to(dtype)
+    q, x = with_length(query.vectors, dtype), with_length(gallery.vectors, dtype)
     if len(query) == 1:
         # One product with all descriptors of all pictures; matmul would copy the query for each of them.
         return (x.flatten(0, 1) @ q[0].T).unflatten(0, x.shape[:2]).transpose(1, 2)
