@@ -238,6 +238,7 @@ _SMALL = TrainConfig(
     projection_lr=3e-4,
     projection_start="whitened",
     vote_start="affine",
+    validate_every=100,
     head={"vote_layernorm": False, "calibrate": "affine"},
 )
 

@@ -15,11 +15,14 @@ from elvis.training.batches import stack
 from elvis.training.config import TrainConfig
 from elvis.training.examples import DescriptorRows, Examples
 from elvis.training.triplets import UNLABELLED, Ids
+from elvis.values import Descriptors
 
 CUTOFF = 100
 """Of mAP@100, as for the label-based benchmarks."""
 _STREAM = 7003
 _PAIRS = 32  # candidates scored together
+HELD_BYTES = 512 << 20
+"""Of prepared descriptors that are held in memory during one validation."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,32 +94,46 @@ def average_precisions(
 ) -> NDArray[np.float64]:
     """(Q,) AP@100 in [0, 1]; `model` re-ranks the best `validation_depth`, None leaves the order of global vectors."""
     found = np.zeros(len(asked))
+    prepared = None if model is None else _Prepared(asked.rows, model, config.validation_descriptors, device)
     for query in range(len(asked)):
         rows, right = asked.candidate_rows[query], asked.right[query]
         right = right[rows >= 0]
         rows = rows[rows >= 0]
-        if model is not None and len(rows):
-            depth = config.validation_depth
-            scores = _scores(asked.rows, int(asked.query_rows[query]), rows[:depth], model, config, device)
+        if prepared is not None and len(rows):
+            scores = prepared.scores(int(asked.query_rows[query]), rows[: config.validation_depth])
             right = right[metrics.rerank(np.arange(len(rows)), scores)]
         found[query] = metrics.rectangular_ap(np.flatnonzero(right), int(asked.positives[query]), CUTOFF)
         on_query()
     return found
 
 
-def _scores(
-    rows: DescriptorRows, query: int, candidates: Ids, model: Matcher, config: TrainConfig, device: str
-) -> NDArray[np.float64]:
-    def prepared(some: Ids) -> object:
-        pictures = [np.asarray(rows.vectors(int(row))[: config.validation_descriptors], np.float32) for row in some]
-        return model.prepare(stack(pictures).to(device))
+class _Prepared:
+    """Pictures prepared by a model, in half precision as an index holds them; many of them only once."""
 
-    one = prepared(np.array([query]))
-    parts = [
-        model.score(one, prepared(candidates[start : start + _PAIRS]))  # type: ignore[arg-type]
-        for start in range(0, len(candidates), _PAIRS)
-    ]
-    return torch.cat(parts).double().cpu().numpy()
+    def __init__(self, rows: DescriptorRows, model: Matcher, descriptors: int, device: str) -> None:
+        self._rows, self._model, self._descriptors, self._device = rows, model, descriptors, device
+        self._held: dict[int, Descriptors] = {}
+        self._room = HELD_BYTES
+
+    def scores(self, query: int, candidates: Ids) -> NDArray[np.float64]:
+        """(C,) of one picture with others, all by their rows."""
+        one = self._one(query)
+        parts = [
+            self._model.score(one, Descriptors.stack([self._one(int(row)) for row in candidates[at : at + _PAIRS]]))
+            for at in range(0, len(candidates), _PAIRS)
+        ]
+        return torch.cat(parts).double().cpu().numpy()
+
+    def _one(self, row: int) -> Descriptors:
+        if row in self._held:
+            return self._held[row]
+        vectors = np.asarray(self._rows.vectors(row)[: self._descriptors], np.float32)
+        prepared = self._model.prepare(stack([vectors]).to(self._device)).to(torch.float16)
+        size = prepared.vectors.numel() * prepared.vectors.element_size()
+        if size <= self._room:  # of a large collection the rest is prepared anew for each query
+            self._held[row] = prepared
+            self._room -= size
+        return prepared
 
 
 def hand_made_methods() -> dict[str, Matcher]:
