@@ -188,6 +188,8 @@ def _show(fitted: Fitted, photos: Path, self_supervised: bool, as_json: bool) ->
             f"[{100 * gain.low:+.1f}, {100 * gain.high:+.1f}]"
         )
     say(f"  {100 * fitted.precisions['elvis'].mean():6.1f}  new head (best after step {fitted.trained.step})")
+    if fitted.trained.step == 0:
+        say("\nNo step made it better than it was at its start: train longer, lower --lr, or add pictures.")
     if fitted.gain_over(best).value <= 0:
         say(f"\nOn these the head is no better than {best}, which needs no training: index without --head, or train on")
         say("more pictures. To use the head all the same:")

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, distributed, nn
 
+from elvis.errors import TrainingError
+
 
 @dataclass(frozen=True, slots=True)
 class Processes:
@@ -50,18 +52,21 @@ class Processes:
         self.add_up(parameter.grad for parameter in module.parameters() if parameter.grad is not None)
 
     def first_says(self, make: Callable[[], Any]) -> Any:
-        """What the first process computes, told to all; its error is raised in all."""
+        """What the first process computes, told to all; where it fails, all do."""
         if self.world == 1:
             return make()
         told: list[Any] = [None, None]
+        failed: Exception | None = None
         if self.first:
             try:
                 told[0] = make()
             except Exception as error:  # whatever it is, the others wait for it
-                told[1] = error
+                failed, told[1] = error, f"the first process failed: {error}"
         distributed.broadcast_object_list(told)
+        if failed is not None:
+            raise failed
         if told[1] is not None:
-            raise told[1]
+            raise TrainingError(told[1])
         return told[0]
 
 
