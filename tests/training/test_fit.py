@@ -9,8 +9,9 @@ import pytest
 from elvis import load_model
 from elvis.errors import TrainingError, WeightsError
 from elvis.models import Elvis, ElvisConfig
-from elvis.training.fit import fit, load_head, recipe_for, saved_run
+from elvis.training.fit import fit, load_head, recipe_for
 from elvis.training.loop import train
+from elvis.training.run_folder import saved_run
 from training_examples import same_weights, tiny_config, toy_examples
 
 

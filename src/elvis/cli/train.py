@@ -103,7 +103,8 @@ def train(
             )
         _train_detector(photos, out, changes, overwrite, cache, device, as_json)
         return
-    from elvis.training.fit import fit, load_head, recipe_for, saved_run
+    from elvis.training.fit import fit, load_head, recipe_for
+    from elvis.training.run_folder import saved_run
 
     if resume:
         before = saved_run(out)
