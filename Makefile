@@ -16,11 +16,14 @@ $(READY): pyproject.toml constraints.txt
 
 setup: $(READY)  ## the environment alone
 
+# A process a core, each with one thread: threads of several processes only stand in each other's way.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
+
 test: $(READY)  ## the tests: offline, on a CPU
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 test-slow: $(READY)  ## the exhaustive ones
-	$(BIN)/python -m pytest -m 'slow and not gpu'
+	$(PYTEST) -m 'slow and not gpu'
 
 lint: $(READY)  ## format, lint and types
 	$(BIN)/ruff format --check .
