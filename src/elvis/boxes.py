@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from elvis.values import Descriptors, Explanation
@@ -28,6 +29,8 @@ MATCHES = 400
 """At most this many matches vote on a transform."""
 TOLERANCE = 1.4
 """How far a match may lie off, in patches of the coarser side."""
+AT_ONCE = 256
+"""Transforms that are tried together."""
 LARGEST_SCALE = 8.0
 EVIDENCE = 15.0
 """Natural logarithm of how much rarer than once by chance an agreement has to be."""
@@ -158,11 +161,14 @@ def patch_step(xy: Floats) -> Floats:
 
 def _matches(explanation: Explanation, pair: int, query_real: Ints, gallery_real: Ints) -> tuple[Ints, Ints, Floats]:
     """Rows, columns and weights in (0, 1] of the strongest matches; found from both sides weighs double."""
-    refined = explanation.refined[pair].detach().double().cpu().numpy()[np.ix_(query_real, gallery_real)]
+    refined = explanation.refined[pair].detach().cpu()
+    if refined.shape != (len(query_real), len(gallery_real)):
+        refined = refined[torch.from_numpy(query_real)][:, torch.from_numpy(gallery_real)]
+    best_in_row, best_in_column = (refined.argmax(dim).numpy() for dim in (1, 0))
     query_votes = explanation.query_votes[pair].detach().double().cpu().numpy()[query_real]
     gallery_votes = explanation.gallery_votes[pair].detach().double().cpu().numpy()[gallery_real]
-    rows = np.concatenate([np.arange(len(query_real)), refined.argmax(0)])
-    columns = np.concatenate([refined.argmax(1), np.arange(len(gallery_real))])
+    rows = np.concatenate([np.arange(len(query_real)), best_in_column])
+    columns = np.concatenate([best_in_row, np.arange(len(gallery_real))])
     key, where = np.unique(rows * len(gallery_real) + columns, return_inverse=True)
     weights = np.bincount(where, np.concatenate([query_votes, gallery_votes]), len(key)).clip(min=0)
     order = np.argsort(-weights, kind="stable")[:MATCHES]
@@ -200,22 +206,62 @@ def _best_transform(
         return None
     shift = w[first] - turn * z[first]
     reach = _reach(scale, query, gallery)
-    # Single precision is twice as fast and far finer than a patch.
-    landed = turn.astype(np.complex64)[:, None] * z.astype(np.complex64) + shift.astype(np.complex64)[:, None]
-    inside = np.abs(landed - w.astype(np.complex64)) <= reach[:, None]
-    evidence = _evidence(inside @ weights, float(weights.sum()), reach, gallery.area, len(first))
+    agreeing = _agreeing(turn, shift, reach, places, targets, weights)
+    evidence = _evidence(agreeing, float(weights.sum()), reach, gallery.area, len(first))
     best = int(evidence.argmax())
     a, b = turn[best], shift[best]
     return np.array([[a.real, -a.imag, b.real], [a.imag, a.real, b.imag]]), float(evidence[best])
 
 
+def _agreeing(
+    turn: NDArray[np.complex128],
+    shift: NDArray[np.complex128],
+    reach: Floats,
+    places: Floats,
+    targets: Floats,
+    weights: Floats,
+) -> Floats:
+    """Summed weights of the matches that each transform z → turn·z + shift brings within reach of their targets."""
+    # Matrix products in single precision, far finer than a patch; a few transforms at a time stay in the cache.
+    points = np.column_stack([places, np.ones(len(places))]).T.astype(np.float32)
+    x, y = targets.T.astype(np.float32)
+    to_x = np.column_stack([turn.real, -turn.imag, shift.real]).astype(np.float32)
+    to_y = np.column_stack([turn.imag, turn.real, shift.imag]).astype(np.float32)
+    limit, weight = (reach**2).astype(np.float32)[:, None], weights.astype(np.float32)
+    agreeing = np.empty(len(turn))
+    for start in range(0, len(turn), AT_ONCE):
+        part = slice(start, start + AT_ONCE)
+        off, across = to_x[part] @ points, to_y[part] @ points
+        off -= x
+        across -= y
+        off *= off
+        across *= across
+        off += across
+        agreeing[part] = (off <= limit[part]).astype(np.float32) @ weight
+    return agreeing
+
+
+def _distances(points: Floats, others: Floats) -> Floats:
+    """(P, K) distances of every two points."""
+    across, down = (np.subtract.outer(points[:, axis], others[:, axis]) for axis in range(2))
+    return np.sqrt(across * across + down * down)
+
+
+def _nearest(away: Floats, ranks: range) -> Ints:
+    """(P, R) places of the nearest by rank in each row of (P, K) distances; equal ones in the order of their places."""
+    # One whole number each for distance and place: a partial sort of those is several times faster than a stable one.
+    bits = max(1, int(away.shape[1] - 1).bit_length())
+    keys = (np.rint(away * 2.0**30).astype(np.int64) << bits) | np.arange(away.shape[1])
+    wanted = [rank for rank in ranks if rank < away.shape[1]]
+    return np.partition(keys, wanted, axis=1)[:, wanted] & ((1 << bits) - 1)
+
+
 def _proposals(places: Floats) -> tuple[Ints, Ints]:
     """Pairs of matches to try: all of the strongest, and every match with a few of its neighbours."""
     first, second = np.triu_indices(min(STRONGEST, len(places)), 1)
-    away = np.linalg.norm(places[:, None] - places[None], axis=2)
-    ranked = np.argsort(away, axis=1, kind="stable")
+    away = _distances(places, places)
     # The very next neighbours are too close for an angle; those a few patches on are still the same thing.
-    neighbours = ranked[:, 12:60:12]
+    neighbours = _nearest(away, range(12, 60, 12))
     start = np.repeat(np.arange(len(places)), neighbours.shape[1])
     return np.concatenate([first, start]), np.concatenate([second, neighbours.ravel()])
 
@@ -276,8 +322,8 @@ def _grown(inside: Bools, places: Floats, targets: Floats, weights: Floats, quer
         affine = np.linalg.lstsq(homogeneous, targets[known], rcond=None)[0]
         linear = np.asarray(affine[:2], dtype=np.float64)
         scale, reach = _scale_and_reach(linear.T, query, gallery)
-        away = np.linalg.norm(places[:, None] - places[None, known], axis=2)
-        nearest = np.argsort(away, axis=1, kind="stable")[:, :4]
+        away = _distances(places, places[known])
+        nearest = _nearest(away, range(4))
         ahead = places[:, None] - places[known][nearest]
         expected = (targets[known][nearest] + ahead @ linear).mean(axis=1)
         second = np.take_along_axis(away, nearest[:, 1:2], axis=1)[:, 0]
@@ -295,7 +341,7 @@ def _sparse(inside: Bools, points: Floats, patch: float) -> Bools:
     sparse = np.zeros(len(points), dtype=np.bool_)
     if len(known) < FEWEST:
         return sparse
-    away = np.linalg.norm(points[known, None] - points[None, known], axis=2)
+    away = _distances(points[known], points[known])
     usual = float(np.median(np.sort(away, axis=1)[:, 4]))  # column 0 is the point itself
     company = np.count_nonzero(away <= max(3 * patch, 2 * usual), axis=1) - 1
     sparse[known] = company < max(1.0, 0.2 * float(np.median(company)))
