@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
-from benchmarks import results
+from benchmarks import results, sections
 
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
+PRESETS = PAGE.with_name("presets.md")
 
 
 def write() -> None:
@@ -18,8 +19,12 @@ def write() -> None:
         plot = PAGE.with_name(f"benchmarks-transport-{number}.svg")
         _plot(lines, plot)
         parts.append(_section(machine, lines, plot.name))
+    parts += [sections.extraction(), sections.search()]
     PAGE.write_text("\n".join(parts), encoding="utf-8")
     print(f"wrote {PAGE}")
+    if presets := sections.presets():
+        PRESETS.write_text(presets, encoding="utf-8")
+        print(f"wrote {PRESETS}")
 
 
 INTRODUCTION = """# Benchmarks

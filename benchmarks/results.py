@@ -14,10 +14,16 @@ def read(suite: str) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
+NAMES = ("machine", "variant", "channels", "threads", "table", "dataset", "pictures")
+"""What tells lines of a suite apart, as far as they have it."""
+
+
 def replace(suite: str, records: list[dict]) -> None:
-    """Write this machine's lines in place of its old ones."""
-    machines = {record["machine"] for record in records}
-    kept = [record for record in read(suite) if record["machine"] not in machines]
+    """Write this machine's lines in place of its old ones; suites that are run in parts keep the other parts."""
+    in_parts = suite in ("accuracy", "search")
+    names = NAMES if in_parts else NAMES[:1]
+    new = {tuple(record.get(name) for name in names) for record in records}
+    kept = [record for record in read(suite) if tuple(record.get(name) for name in names) not in new]
     FOLDER.mkdir(exist_ok=True)
     lines = [json.dumps(_rounded(record), ensure_ascii=False) + "\n" for record in kept + records]
     (FOLDER / f"{suite}.jsonl").write_text("".join(lines), encoding="utf-8")

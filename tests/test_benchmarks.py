@@ -98,3 +98,51 @@ def test_page_shows_every_result(tmp_path, monkeypatch):
     for ratio in ("30.0", "41.5*", "22.5"):
         assert f"| {ratio} |" in page
     assert "<svg" in (tmp_path / "docs" / "benchmarks-transport-1.svg").read_text()
+
+
+def test_whole_searches_of_a_small_made_up_index(tmp_path, monkeypatch):
+    from benchmarks import search
+
+    monkeypatch.setattr(search, "WARM", 2)
+    built = search.build(tmp_path / "i", 20, "int8", places=30, channels=8)
+    assert built["bytes"] > 20 * 30 * 8
+    made = search.Made()
+    made.dim = 8
+    from elvis.search import Searcher
+    from elvis.store import Index
+
+    with Index.open(tmp_path / "i") as index:
+        found = Searcher(index, extractor=made).search_described([search.picture(7, 30, 8)], top=3)
+        assert found[0].path == "/made/00000007.jpg"
+        assert {hit.path[:-5] for hit in index.nearest(search.picture(7, 30, 8).image_vector[0], 10)} == {"/made/0000000"}
+    search.forget(tmp_path / "i")
+    measured = search.measure_first_stage(tmp_path / "i", 20)
+    assert measured["recall"] == 20 / 400
+
+
+def test_growth_is_fitted_as_a_power():
+    from benchmarks import sections
+
+    power, at = sections.fitted([(1000, 4.0), (10_000, 40.0), (100_000, 400.0)])
+    assert power == pytest.approx(1)
+    assert at == pytest.approx(4000)
+
+
+def test_suites_run_in_parts_keep_the_other_parts(tmp_path, monkeypatch):
+    from benchmarks import results
+
+    monkeypatch.setattr(results, "FOLDER", tmp_path)
+    results.replace("search", [{"machine": "a", "variant": "float16", "pictures": size} for size in (10, 20)])
+    results.replace("search", [{"machine": "a", "variant": "float16", "pictures": 20, "new": True}])
+    lines = [json.loads(line) for line in (tmp_path / "search.jsonl").read_text().splitlines()]
+    assert [(line["pictures"], line.get("new")) for line in lines] == [(10, None), (20, True)]
+
+
+def test_int8_costs_as_an_index_stores_it():
+    from benchmarks import accuracy
+    from benchmarks.search import picture
+
+    query, gallery = picture(1, 40, 16), picture(2, 40, 16)
+    exact, small = (accuracy.AsStored(kind).score(query, gallery) for kind in ("float16", "int8"))
+    assert exact != small
+    torch.testing.assert_close(exact, small, rtol=1e-2, atol=0)
