@@ -142,20 +142,18 @@ def _translation(core: Any, folder: Path, sha256: str, family: str, block: int, 
 
 def _translated(network: TorchNetwork) -> Any:
     """The network in OpenVINO's own form, for pictures of every size."""
-    from openvino import PartialShape
-    from openvino.frontend import FrontEndManager
-    from openvino.frontend.pytorch.ts_decoder import TorchScriptPythonDecoder
+    # By name: the type checker has the package on some machines only.
+    openvino, frontends = import_module("openvino"), import_module("openvino.frontend")
+    decoder = import_module("openvino.frontend.pytorch.ts_decoder").TorchScriptPythonDecoder
 
     # Any size but a square one: it must not be taken for the size that the position table was made for.
     example = torch.rand(2, 3, 3 * network.facts.patch, 5 * network.facts.patch)
     with torch.no_grad(), quiet(), warnings.catch_warnings():  # what inference mode traces cannot be read
         warnings.simplefilter("ignore")  # of tracing: sizes are computed in the trace, tests hold it to other sizes
         names = list(_parts(network(example)))
-        frontend = FrontEndManager().load_by_framework("pytorch")
+        frontend = frontends.FrontEndManager().load_by_framework("pytorch")
         try:
-            traced = TorchScriptPythonDecoder(
-                _Flat(network), example_input=example, trace_kwargs={"check_trace": False}
-            )
+            traced = decoder(_Flat(network), example_input=example, trace_kwargs={"check_trace": False})
             model = frontend.convert(frontend.load(traced))
         except RuntimeError as error:
             reason = str(error).strip().partition("\n")[0]
@@ -164,7 +162,7 @@ def _translated(network: TorchNetwork) -> Any:
         if step.get_type_name() == "Interpolate":
             # As torch does it today; the other form differs where a picture is one patch wide or high.
             step.set_attribute("coordinate_transformation_mode", "half_pixel")
-    model.reshape({model.inputs[0]: PartialShape([-1, 3, -1, -1])})
+    model.reshape({model.inputs[0]: openvino.PartialShape([-1, 3, -1, -1])})
     for name, output in zip(names, model.outputs, strict=True):
         output.get_tensor().set_names({name})
     return model
