@@ -154,8 +154,8 @@ def measure_first_stage(folder: Path, pictures: int) -> dict[str, float]:
     for piece in table["vector"].chunks:
         exact = np.concatenate([exact, queries.numpy() @ piece.flatten().to_numpy().reshape(-1, GLOBAL).T], axis=1)
     paths = np.array(table["path"].to_pylist())
-    best = [set(paths[np.argpartition(-row, DEPTH)[:DEPTH]]) for row in exact]
-    recall = float(np.mean([len(a & b) / DEPTH for a, b in zip(found, best, strict=True)]))
+    best = [set(paths[np.argsort(-row)[:DEPTH]]) for row in exact]
+    recall = float(np.mean([len(a & b) / len(b) for a, b in zip(found, best, strict=True)]))
     return {
         "opening_ms": opening,
         "nearest_p50": _percentile(times, 50),

@@ -15,6 +15,7 @@ import struct
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -145,29 +146,30 @@ def batch(parts: Sequence[Packed], size: Tensor, image_vector: Tensor, dtype: to
         >>> batch([part, part], torch.ones(2, 2), torch.ones(2, 4), torch.float16).vectors.shape
         torch.Size([2, 5, 3])
     """
-    longest, dim = max(part.vectors.shape[0] for part in parts), parts[0].vectors.shape[1]
-    stored = torch.float16 if parts[0].vectors.dtype == np.float16 else torch.int8
-    vectors = torch.zeros(len(parts), longest, dim, dtype=dtype or stored)
-    mask = torch.zeros(len(parts), longest, dtype=torch.bool)
-    xy = torch.zeros(len(parts), longest, 2) if parts[0].positions is not None else None
-    strength = torch.zeros(len(parts), longest) if parts[0].strength is not None else None
-    gain = torch.zeros(len(parts), longest) if parts[0].gain is not None else None
-    for row, part in enumerate(parts):
-        count = part.vectors.shape[0]
-        mask[row, :count] = True
-        given = _tensor(part.vectors)
-        vectors[row, :count] = given if dtype is None else with_length(given, dtype)
-        if xy is not None and part.positions is not None:
-            xy[row, :count] = torch.from_numpy(part.positions.astype(np.float32) / _STEPS)
-        if strength is not None and part.strength is not None:
-            strength[row, :count] = _tensor(part.strength)
-        if gain is not None and part.gain is not None:
-            gain[row, :count] = _tensor(part.gain)
+    counts = [part.vectors.shape[0] for part in parts]
+    vectors = torch.from_numpy(_padded([part.vectors for part in parts]))
+    mask = torch.arange(max(counts)) < torch.tensor(counts)[:, None]
+    xy = strength = gain = None
+    if parts[0].positions is not None:
+        positions = _padded([part.positions for part in parts if part.positions is not None])
+        xy = torch.from_numpy(positions.astype(np.float32) / _STEPS)
+    if parts[0].strength is not None:
+        strength = torch.from_numpy(_padded([part.strength for part in parts if part.strength is not None])).float()
+    if parts[0].gain is not None:
+        gain = torch.from_numpy(_padded([part.gain for part in parts if part.gain is not None])).float()
+    if dtype is not None:
+        vectors = with_length(vectors, dtype)
     return Descriptors(vectors, mask, xy=xy, strength=strength, size=size, image_vector=image_vector, gain=gain)
 
 
-def _tensor(numbers: NDArray[np.float16] | NDArray[np.int8]) -> Tensor:
-    return torch.from_numpy(numbers.copy())  # torch wants writable memory, and the bytes of a table are not
+def _padded(values: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """One array of many that differ in their first length, with zeros behind the shorter ones."""
+    # Megabytes a search: written once, and zeros only where they are needed.
+    together = np.empty((len(values), max(map(len, values)), *values[0].shape[1:]), values[0].dtype.newbyteorder("="))
+    for row, value in enumerate(values):
+        together[row, : len(value)] = value
+        together[row, len(value) :] = 0
+    return together
 
 
 def _half(name: str, value: Tensor, real: Tensor) -> NDArray[np.float16]:
