@@ -40,7 +40,6 @@ class Variant:
 VARIANTS = (
     Variant("engine", "torch fp32", replace(BALANCED, precision="fp32"), "torch"),
     Variant("engine", "torch bf16", replace(BALANCED, precision="bf16"), "torch"),
-    Variant("engine", "openvino fp32", replace(BALANCED, precision="fp32"), "openvino"),
     Variant("engine", "openvino bf16", replace(BALANCED, precision="bf16"), "openvino"),
     Variant("storage", "float16", BALANCED),
     Variant("storage", "int8", BALANCED, stored="int8"),

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from elvis import Descriptors, Explanation
-from elvis.boxes import Box, agreeing_matches, match_boxes
+from elvis.boxes import Box, _distances, _nearest, agreeing_matches, match_boxes
 from elvis.extract import ExtractionSettings, Extractor
 from elvis.images import open_image
 from elvis.models import load_model
@@ -240,3 +240,11 @@ def test_boxes_on_pictures(query, found, in_found, in_query):
     assert overlap(boxes[0], in_found) > 0.6
     assert overlap(boxes[1], in_query) > 0.6
     assert match_boxes(model.explain(one, unrelated)) == (None, None)
+
+
+def test_nearest_by_rank_are_those_of_a_stable_sort():
+    points = np.random.default_rng(0).integers(0, 12, (300, 2)) / 12  # a grid: most distances come many times
+    away = _distances(points, points)
+    for ranks in (range(4), range(12, 60, 12), range(298, 310)):
+        expected = np.argsort(away.round(9), axis=1, kind="stable")[:, ranks.start : ranks.stop : ranks.step]
+        assert np.array_equal(_nearest(away, ranks), expected)

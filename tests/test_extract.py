@@ -104,6 +104,16 @@ def test_the_same_alone_in_a_batch_and_in_any_order(extractor):
             assert torch.allclose(found.strength, expected.strength, atol=0.1)
 
 
+def test_the_engine_is_said_and_is_no_part_of_the_fingerprint(extractor):
+    plain = Extractor(extractor.settings, engine="torch")
+    assert (plain.engine, plain.precision) == ("torch", "fp32")
+    assert extractor.precision == ("fp32" if extractor.engine == "torch" else f"fp32 by {extractor.engine}")
+    assert plain.fingerprint == extractor.fingerprint
+    (one,), (two,) = (each.extract([scene(1)]) for each in (plain, extractor))
+    assert torch.allclose(one.vectors.sum(1), two.vectors.sum(1), atol=1e-2)
+    assert torch.allclose(one.image_vector, two.image_vector, atol=1e-4)
+
+
 def test_equal_shapes_are_computed_together_and_order_is_kept(bright):
     bright._batch_size = 2
     sizes = [(40, 20), (20, 40), (40, 20), (20, 40), (40, 20)]

@@ -92,6 +92,7 @@ def test_search_for_people(elvis: Callable[..., Ended], place: Path, collection:
     ended = elvis("search", collection / "queries" / "thing4.jpg", "-i", place, "--verbose")
     assert "ranked by chamfer-ot" in ended.out
     assert "thing4-0.png" in ended.out
+    assert "(backbone by " in ended.err
     for stage in ("extraction", "nearest", "fetch", "matching"):
         assert f"{stage} " in ended.err
 
