@@ -253,6 +253,8 @@ def _nearest(away: Floats, ranks: range) -> Ints:
     bits = max(1, int(away.shape[1] - 1).bit_length())
     keys = (np.rint(away * 2.0**30).astype(np.int64) << bits) | np.arange(away.shape[1])
     wanted = [rank for rank in ranks if rank < away.shape[1]]
+    if not wanted:  # fewer matches than the first rank
+        return np.empty((len(away), 0), np.int64)
     return np.partition(keys, wanted, axis=1)[:, wanted] & ((1 << bits) - 1)
 
 
