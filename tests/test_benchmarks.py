@@ -114,7 +114,9 @@ def test_whole_searches_of_a_small_made_up_index(tmp_path, monkeypatch):
     with Index.open(tmp_path / "i") as index:
         found = Searcher(index, extractor=made).search_described([search.picture(7, 30, 8)], top=3)
         assert found[0].path == "/made/00000007.jpg"
-        assert {hit.path[:-5] for hit in index.nearest(search.picture(7, 30, 8).image_vector[0], 10)} == {"/made/0000000"}
+        assert {hit.path[:-5] for hit in index.nearest(search.picture(7, 30, 8).image_vector[0], 10)} == {
+            "/made/0000000"
+        }
     search.forget(tmp_path / "i")
     measured = search.measure_first_stage(tmp_path / "i", 20)
     assert measured["recall"] == 1
