@@ -53,7 +53,7 @@ def plain_transformers() -> Callable[[Tensor], Tensor]:
 
 
 def _engines(paths: Sequence[Path], repeats: int) -> list[dict]:
-    images = [open_image(path) for path in paths[:6]] or [Image.effect_noise((800, 600), 80).convert("RGB")]
+    images = [open_image(path) for path in paths[:3]] or [Image.effect_noise((800, 600), 80).convert("RGB")]
     pixels = [to_pixels(image, LONGER_SIDE, 14)[None] for image in images]
     networks: dict[str, Callable[[Tensor], object]] = {PLAIN: plain_transformers()}
     for engine, precision in itertools.product(("torch", "openvino"), ("fp32", "bf16")):

@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from elvis.store.packing import batch, pack, unpack
 from elvis.transport import reference
 
 
@@ -147,4 +148,6 @@ def test_int8_costs_as_an_index_stores_it():
     query, gallery = picture(1, 40, 16), picture(2, 40, 16)
     exact, small = (accuracy.AsStored(kind).score(query, gallery) for kind in ("float16", "int8"))
     assert exact != small
+    stored = batch([unpack(pack(gallery, b"", "int8"), b"")], torch.ones(1, 2), torch.ones(1, 1))
+    assert torch.equal(accuracy.as_int8(gallery.vectors), stored.vectors)
     torch.testing.assert_close(exact, small, rtol=1e-2, atol=0)
